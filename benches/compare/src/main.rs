@@ -1,0 +1,2 @@
+//! Placeholder until the load generator lands.
+fn main() {}

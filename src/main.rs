@@ -1,0 +1,2 @@
+//! Placeholder until the broker lands.
+fn main() {}
