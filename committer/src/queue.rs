@@ -195,18 +195,22 @@ impl<P: Clone, W> Queue<P, W> {
         if member.policy != AckPolicy::Forced {
             return Some(Ok(()));
         }
-        let covered = member.range.1 <= self.durable;
-        let dialled = !waits && !(member.duplicate && self.has_span_below(member.range.1));
         match self.refusal() {
-            None if covered || dialled => Some(Ok(())),
+            None if self.is_satisfied(member, waits) => Some(Ok(())),
             None => None,
             Some(refusal) => Some(Err(refusal)),
         }
     }
 
-    /// A duplicate of a batch that still waits for its flush waits as well.
-    fn has_span_below(&self, end: u64) -> bool {
-        self.spans.front().is_some_and(|span| span.0 < end)
+    /// Whether a forced member needs no flush: it is covered, or the dial lets
+    /// it go and it is no duplicate of a batch that still waits itself (D8).
+    fn is_satisfied(&self, member: &Member<W>, waits: bool) -> bool {
+        if member.range.1 <= self.durable {
+            return true;
+        }
+        let original_waits =
+            member.duplicate && self.spans.front().is_some_and(|s| s.0 < member.range.1);
+        !waits && !original_waits
     }
 
     fn refusal(&self) -> Option<Refusal> {
