@@ -1,5 +1,7 @@
 //! The promises of the flush gate, on a log whose disk the test holds still.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on must stop.
+
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +19,8 @@ type Outcomes = Vec<(u64, Result<(), Refusal>)>;
 /// A disk whose syncs wait until the test lets them go.
 #[derive(Default)]
 struct Shut {
-    held: bool,
+    /// Syncs that may return; the others hang.
+    allowed: u64,
     syncing: u64,
     syncs: u64,
     fails: Option<io::ErrorKind>,
@@ -38,7 +41,10 @@ impl FakeLog {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             gate: Gate::new(0),
-            shut: Mutex::default(),
+            shut: Mutex::new(Shut {
+                allowed: u64::MAX,
+                ..Shut::default()
+            }),
             changed: Condvar::new(),
             outcomes: Mutex::default(),
             healths: Mutex::default(),
@@ -49,7 +55,13 @@ impl FakeLog {
     }
 
     fn hold(&self, held: bool) {
-        self.shut.lock().unwrap().held = held;
+        let mut shut = self.shut.lock().unwrap();
+        shut.allowed = if held { shut.syncs } else { u64::MAX };
+        self.changed.notify_all();
+    }
+
+    fn let_one_sync_return(&self) {
+        self.shut.lock().unwrap().allowed += 1;
         self.changed.notify_all();
     }
 
@@ -102,7 +114,7 @@ impl Log for FakeLog {
         let mut shut = self.shut.lock().unwrap();
         shut.syncing += 1;
         self.changed.notify_all();
-        while shut.held {
+        while shut.syncs >= shut.allowed {
             shut = self.changed.wait(shut).unwrap();
         }
         shut.syncs += 1;
@@ -291,15 +303,7 @@ fn a_batch_written_during_a_flush_is_not_covered_by_it() {
     t.append(0, &[Forced]);
     t.log.until_syncing(1);
     t.append(1, &[Forced]);
-    {
-        let mut shut = t.log.shut.lock().unwrap();
-        shut.held = false;
-        t.log.changed.notify_all();
-        while shut.syncs < 1 {
-            shut = t.log.changed.wait(shut).unwrap();
-        }
-        shut.held = true;
-    }
+    t.log.let_one_sync_return();
     t.log.until_syncing(2);
     let outcomes = t.log.until_released(1);
     assert_eq!(outcomes, [(0, Ok(()))], "C3: the target is sampled before");
@@ -451,7 +455,7 @@ fn many_forced_producers_share_flushes_and_each_is_released_once() {
         }
     });
     let total = producers * each;
-    let mut outcomes = t.log.until_released(total as usize);
+    let mut outcomes = t.log.until_released(usize::try_from(total).unwrap());
     outcomes.sort_by_key(|o| o.0);
     let expected: Outcomes = (0..total).map(|offset| (offset, Ok(()))).collect();
     assert_eq!(outcomes, expected);
