@@ -58,7 +58,8 @@ pub trait Log: Watched + Sized {
     fn chore(&self, chore: Chore) -> Result<(), ChoreError>;
     /// A chore came to its end, well or not: appends may go on.
     fn chore_ended(&self, chore: Chore, no_space: bool);
-    /// Everything before `point` is durable.
+    /// Everything before `point` is durable. Called after the waiters are
+    /// released, so it may take the log's own lock.
     fn synced(&self, point: &Self::Point);
     /// Whether the claim on the log dir is fresh (D7). Does no I/O.
     fn is_owner(&self) -> bool;
@@ -155,18 +156,21 @@ impl<L: Log> Committer<L> {
         }
     }
 
-    /// Latches a failure that an append worker met.
-    pub fn fail(&self, log: &L, failure: Failure) {
-        let waiters = log.gate().lock().fail(failure);
+    /// Latches a failure; everybody who waits is refused.
+    pub fn fail(log: &L, failure: Failure) {
+        let mut queue = log.gate().lock();
+        let waiters = queue.fail(failure);
+        let health = log.gate().publish_health(&queue);
+        drop(queue);
         Self::refuse(log, waiters, Refusal::Failed(failure));
-        log.health_changed(Health::Failed(failure));
+        log.health_changed(health);
     }
 
     /// A call of this log is overdue: everybody who waits is refused.
     pub fn stall(log: &L) {
         let mut queue = log.gate().lock();
         let waiters = queue.stall();
-        let health = queue.health();
+        let health = log.gate().publish_health(&queue);
         drop(queue);
         Self::refuse(log, waiters, Refusal::Stalled);
         log.health_changed(health);
@@ -174,8 +178,12 @@ impl<L: Log> Committer<L> {
 
     /// An overdue call of this log came back.
     pub fn unstall(log: &L) {
-        if log.gate().lock().unstall() {
-            log.health_changed(Health::Online);
+        let mut queue = log.gate().lock();
+        let online = queue.unstall();
+        let health = log.gate().publish_health(&queue);
+        drop(queue);
+        if online {
+            log.health_changed(health);
         }
     }
 
@@ -197,7 +205,7 @@ impl<L: Log> Committer<L> {
             log::error!("no committer thread could be started: {error}");
             drop(refused.waiting);
             log.gate().lock().unschedule();
-            self.fail(log, Failure::NoThread);
+            Self::fail(log, Failure::NoThread);
         }
     }
 
@@ -227,21 +235,21 @@ impl<L: Log> Committer<L> {
             .watchdog
             .watch(Arc::clone(log) as Arc<dyn Watched>, call);
         match job {
-            Job::Flush(target) => self.flush(log, &target),
-            Job::Chore(chore, target) => self.chore(log, chore, &target),
+            Job::Flush(target) => Self::flush(log, &target),
+            Job::Chore(chore, target) => Self::chore(log, chore, &target),
         }
         drop(watched);
     }
 
-    fn flush(&self, log: &L, target: &Target<L::Point>) {
+    fn flush(log: &L, target: &Target<L::Point>) {
         let synced = target.point.as_ref().map_or(Ok(()), |p| log.sync(p));
         match synced {
             Ok(()) => Self::flushed(log, target),
-            Err(error) => self.failed(log, &error),
+            Err(error) => Self::failed(log, &error),
         }
     }
 
-    fn chore(&self, log: &L, chore: Chore, target: &Target<L::Point>) {
+    fn chore(log: &L, chore: Chore, target: &Target<L::Point>) {
         match log.chore(chore) {
             Ok(()) if chore == Chore::Roll => Self::flushed(log, target),
             Ok(()) => log.gate().lock().abandon_flight(),
@@ -250,21 +258,18 @@ impl<L: Log> Committer<L> {
                 log.gate().lock().abandon_flight();
                 return log.chore_ended(chore, true);
             }
-            Err(ChoreError::Failed(error)) => self.failed(log, &error),
+            Err(ChoreError::Failed(error)) => Self::failed(log, &error),
         }
         log.chore_ended(chore, false);
     }
 
-    fn failed(&self, log: &L, error: &io::Error) {
+    fn failed(log: &L, error: &io::Error) {
         log::error!("a flush or roll failed, the partition is offline for appends: {error}");
-        self.fail(log, Failure::Io(error.kind()));
+        Self::fail(log, Failure::Io(error.kind()));
     }
 
     /// The flush came back with success: publish, then release (D2, D1).
     fn flushed(log: &L, target: &Target<L::Point>) {
-        if let Some(point) = &target.point {
-            log.synced(point);
-        }
         // D7: a claim that went stale during the flush acknowledges and shows
         // nothing.
         let owner = log.is_owner();
@@ -284,6 +289,9 @@ impl<L: Log> Committer<L> {
             .fetch_add(waiters.len() as u64, Ordering::Relaxed);
         let settled = waiters.into_iter().map(|w| (w, outcome)).collect();
         Self::settle(log, settled, moved);
+        if let Some(point) = &target.point {
+            log.synced(point);
+        }
     }
 }
 
@@ -299,7 +307,7 @@ fn serve<L: Log>(pool: &Arc<Pool<Scheduled<L>>>, scheduled: Scheduled<L>) {
     if worked.is_err() {
         log::error!("a committer thread panicked; its partition goes offline");
         log.gate().lock().unschedule();
-        committer.fail(&log, Failure::Panicked);
+        Committer::fail(&*log, Failure::Panicked);
     }
 }
 

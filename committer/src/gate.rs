@@ -8,7 +8,7 @@
 //! G2. The high watermark is stored while the lock is held, so that it never
 //!     goes back for a reader.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -28,6 +28,7 @@ pub struct GateStats {
 pub struct Gate<P, W> {
     queue: Mutex<Queue<P, W>>,
     high_watermark: AtomicU64,
+    online: AtomicBool,
     /// Commit counters.
     pub stats: GateStats,
 }
@@ -39,6 +40,7 @@ impl<P: Clone, W> Gate<P, W> {
         Self {
             queue: Mutex::new(Queue::new(end)),
             high_watermark: AtomicU64::new(end),
+            online: AtomicBool::new(true),
             stats: GateStats::default(),
         }
     }
@@ -53,6 +55,11 @@ impl<P: Clone, W> Gate<P, W> {
         self.queue.lock().durable()
     }
 
+    /// Whether appends are taken now. Lock-free.
+    pub fn is_online(&self) -> bool {
+        self.online.load(Ordering::Acquire)
+    }
+
     /// What the log can do now.
     pub fn health(&self) -> Health {
         self.queue.lock().health()
@@ -60,6 +67,14 @@ impl<P: Clone, W> Gate<P, W> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Queue<P, W>> {
         self.queue.lock()
+    }
+
+    /// Publishes the health, with the lock held as in G2.
+    pub(crate) fn publish_health(&self, queue: &MutexGuard<'_, Queue<P, W>>) -> Health {
+        let health = queue.health();
+        self.online
+            .store(health == Health::Online, Ordering::Release);
+        health
     }
 
     /// G2. Returns the new high watermark if it moved.
