@@ -57,10 +57,10 @@ pub trait Log: Watched + Sized {
     /// See [`ChoreError`].
     fn chore(&self, chore: Chore) -> Result<(), ChoreError>;
     /// A chore came to its end, well or not: appends may go on.
-    fn chore_ended(&self, chore: Chore, no_space: bool);
+    fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool);
     /// Everything before `point` is durable. Called after the waiters are
     /// released, so it may take the log's own lock.
-    fn synced(&self, point: &Self::Point);
+    fn synced(self: &Arc<Self>, point: &Self::Point);
     /// Whether the claim on the log dir is fresh (D7). Does no I/O.
     fn is_owner(&self) -> bool;
     /// Releases a waiter. Must not block.
@@ -241,7 +241,7 @@ impl<L: Log> Committer<L> {
         drop(watched);
     }
 
-    fn flush(log: &L, target: &Target<L::Point>) {
+    fn flush(log: &Arc<L>, target: &Target<L::Point>) {
         let synced = target.point.as_ref().map_or(Ok(()), |p| log.sync(p));
         match synced {
             Ok(()) => Self::flushed(log, target),
@@ -249,7 +249,7 @@ impl<L: Log> Committer<L> {
         }
     }
 
-    fn chore(log: &L, chore: Chore, target: &Target<L::Point>) {
+    fn chore(log: &Arc<L>, chore: Chore, target: &Target<L::Point>) {
         match log.chore(chore) {
             Ok(()) if chore == Chore::Roll => Self::flushed(log, target),
             Ok(()) => log.gate().lock().abandon_flight(),
@@ -269,7 +269,7 @@ impl<L: Log> Committer<L> {
     }
 
     /// The flush came back with success: publish, then release (D2, D1).
-    fn flushed(log: &L, target: &Target<L::Point>) {
+    fn flushed(log: &Arc<L>, target: &Target<L::Point>) {
         // D7: a claim that went stale during the flush acknowledges and shows
         // nothing.
         let owner = log.is_owner();
