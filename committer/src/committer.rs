@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::gate::Gate;
 use crate::pool::Pool;
-use crate::queue::{Failure, Group, Health, Job, Queue, Refusal, Target};
+use crate::queue::{Failure, Group, Job, Queue, Refusal, Target};
 use crate::watchdog::{Call, CallGuard, Watchdog, Watched};
 
 /// Work of a log's committer that is not a flush.
@@ -67,8 +67,9 @@ pub trait Log: Watched + Sized {
     fn release(&self, waiter: Self::Waiter, outcome: Result<(), Refusal>);
     /// The high watermark moved. Must not block.
     fn advanced(&self, high_watermark: u64);
-    /// The health changed. Must not block nor take the log's own lock.
-    fn health_changed(&self, health: Health);
+    /// The health changed; the gate tells to what. Must not block nor take the
+    /// log's own lock. Two changes may be told in either order.
+    fn health_changed(&self);
 }
 
 /// Sizes and times of one [`Committer`].
@@ -160,30 +161,30 @@ impl<L: Log> Committer<L> {
     pub fn fail(log: &L, failure: Failure) {
         let mut queue = log.gate().lock();
         let waiters = queue.fail(failure);
-        let health = log.gate().publish_health(&queue);
+        log.gate().publish_health(&queue);
         drop(queue);
         Self::refuse(log, waiters, Refusal::Failed(failure));
-        log.health_changed(health);
+        log.health_changed();
     }
 
     /// A call of this log is overdue: everybody who waits is refused.
     pub fn stall(log: &L) {
         let mut queue = log.gate().lock();
         let waiters = queue.stall();
-        let health = log.gate().publish_health(&queue);
+        log.gate().publish_health(&queue);
         drop(queue);
         Self::refuse(log, waiters, Refusal::Stalled);
-        log.health_changed(health);
+        log.health_changed();
     }
 
     /// An overdue call of this log came back.
     pub fn unstall(log: &L) {
         let mut queue = log.gate().lock();
         let online = queue.unstall();
-        let health = log.gate().publish_health(&queue);
+        log.gate().publish_health(&queue);
         drop(queue);
         if online {
-            log.health_changed(health);
+            log.health_changed();
         }
     }
 

@@ -70,11 +70,9 @@ impl<P: Clone, W> Gate<P, W> {
     }
 
     /// Publishes the health, with the lock held as in G2.
-    pub(crate) fn publish_health(&self, queue: &MutexGuard<'_, Queue<P, W>>) -> Health {
-        let health = queue.health();
-        self.online
-            .store(health == Health::Online, Ordering::Release);
-        health
+    pub(crate) fn publish_health(&self, queue: &MutexGuard<'_, Queue<P, W>>) {
+        let online = queue.health() == Health::Online;
+        self.online.store(online, Ordering::Release);
     }
 
     /// G2. Returns the new high watermark if it moved.
