@@ -1,2 +1,5 @@
 //! Placeholder until the broker lands.
+#![allow(dead_code, unused_imports)]
+mod cli;
+mod config;
 fn main() {}

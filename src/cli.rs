@@ -1,0 +1,124 @@
+//! The command line.
+//!
+//! Owns:     the options and their help texts.
+//! Does not: check settings (`config` does) or start anything.
+use crate::config::CommandLine;
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// A Kafka-wire-compatible broker for one machine and a filer.
+///
+/// Without options it listens on 127.0.0.1:9092 and stores under ./data.
+#[derive(Debug, Parser)]
+#[command(name = "seawall", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: ServeArgs,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the broker; so does `seawall` without a command.
+    Serve(ServeArgs),
+    /// Print configuration.
+    #[command(hide = true)]
+    Config {
+        /// What to print.
+        #[command(subcommand)]
+        what: ConfigCommand,
+    },
+}
+
+/// What `seawall config` prints.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// The packaged server.properties.
+    Default,
+}
+
+/// The options of a broker.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ServeArgs {
+    /// A configuration file in the format of Kafka's server.properties.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where the data is: short for --set log.dirs=DIR.
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Where clients connect, as host:port: short for --set listeners=PLAINTEXT://host:port.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// A setting that beats the file; may be given many times.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl Cli {
+    /// The command asked for: `serve` where none is named.
+    pub(crate) fn command(self) -> Command {
+        self.command.unwrap_or(Command::Serve(self.serve))
+    }
+}
+
+impl From<ServeArgs> for CommandLine {
+    fn from(args: ServeArgs) -> CommandLine {
+        CommandLine {
+            file: args.config,
+            data_dir: args.data_dir,
+            listen: args.listen,
+            set: args.set,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve_args(line: &[&str]) -> CommandLine {
+        match Cli::try_parse_from(line).unwrap().command() {
+            Command::Serve(args) => args.into(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_mean_the_same_with_and_without_the_word_serve() {
+        for line in [&["seawall", "serve"][..], &["seawall"][..]] {
+            let mut line = line.to_vec();
+            line.extend([
+                "--config",
+                "f",
+                "--data-dir",
+                "d",
+                "--listen",
+                ":1",
+                "--set",
+                "a=b",
+                "--set",
+                "c=d=e",
+            ]);
+            let args = serve_args(&line);
+            assert_eq!(args.file, Some("f".into()));
+            assert_eq!(args.data_dir, Some("d".into()));
+            assert_eq!(args.listen.as_deref(), Some(":1"));
+            assert_eq!(args.set, ["a=b", "c=d=e"]);
+        }
+    }
+
+    #[test]
+    fn the_default_file_can_be_printed() {
+        let parsed = Cli::try_parse_from(["seawall", "config", "default"])
+            .unwrap()
+            .command();
+        assert!(matches!(
+            parsed,
+            Command::Config {
+                what: ConfigCommand::Default
+            }
+        ));
+    }
+}

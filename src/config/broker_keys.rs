@@ -1,0 +1,279 @@
+//! The table of broker keys that mean something here: Kafka 4.4's names and our own.
+//!
+//! Owns:     names, types, ranges, defaults, docs, and how each stands in the packaged file.
+//! Does not: parse (`settings`) or list the keys that are accepted without a meaning (`foreign_keys`).
+//!
+//! The order is the order of the packaged file.
+use super::spec::{KeySpec, Kind, Range, Scale, Synonym};
+
+const LONG_MAX: &str = "9223372036854775807";
+const CODECS: &[&str] = &["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"];
+const TEN_THOUSAND: i64 = 10_000;
+
+const fn row(name: &'static str, kind: Kind, default: &'static str) -> KeySpec {
+    KeySpec::new(name, kind, Some(default))
+}
+
+const fn unset(name: &'static str, kind: Kind) -> KeySpec {
+    KeySpec::new(name, kind, None)
+}
+
+const fn ms(name: &'static str) -> Synonym {
+    Synonym {
+        name,
+        scale: Scale::Same,
+    }
+}
+
+const fn hours(name: &'static str) -> Synonym {
+    Synonym {
+        name,
+        scale: Scale::HoursToMs,
+    }
+}
+
+/// Every broker key that means something here.
+pub(crate) static BROKER_KEYS: &[KeySpec] = &[
+    // Who and where.
+    row("node.id", Kind::Int, "1")
+        .min(0)
+        .packaged("1")
+        .doc("The number of this broker, shown to clients."),
+    row("broker.id", Kind::Int, "-1")
+        .min(-1)
+        .doc("The older name of node.id; -1 is not set."),
+    unset("broker.rack", Kind::String)
+        .doc("The rack shown to clients."),
+    row("listeners", Kind::List, "PLAINTEXT://127.0.0.1:9092")
+        .range(Range::NotEmpty)
+        .packaged("PLAINTEXT://127.0.0.1:9092")
+        .doc("Where clients connect, as NAME://host:port separated by commas. An empty host is every address of this machine. A listener for a controller is ignored."),
+    unset("advertised.listeners", Kind::List)
+        .doc("What clients are told to connect to, as NAME://host:port for each listener; by default what listeners says, with this machine's name in place of an empty or wildcard host."),
+    row("listener.security.protocol.map", Kind::List, "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT")
+        .doc("Which security protocol a listener name speaks, as NAME:PROTOCOL separated by commas."),
+    unset("controller.listener.names", Kind::List)
+        .doc("Listeners of these names are ignored: there is no controller."),
+    row("admin.listener", Kind::String, "127.0.0.1:9192")
+        .ours()
+        .doc("host:port of the HTTP server with /metrics, /healthz and /readyz; empty for none."),
+    // Data.
+    unset("log.dirs", Kind::List)
+        .packaged("/var/lib/seawall")
+        .doc("The directories that hold the data, separated by commas. The first one also holds __cluster unless cluster.dir says otherwise."),
+    row("log.dir", Kind::List, "./data")
+        .range(Range::NotEmpty)
+        .doc("Used where log.dirs is not set."),
+    unset("cluster.dir", Kind::String)
+        .ours()
+        .doc("The directory that holds the identity of the cluster, the topic catalog and group offsets; by default __cluster in the first log dir."),
+    row("num.recovery.threads.per.data.dir", Kind::Int, "2")
+        .range(Range::Whole(1, 256))
+        .doc("Threads per log dir that check partitions at start."),
+    row("log.flush.stall.timeout.ms", Kind::Long, "20000")
+        .range(Range::Whole(100, 3_600_000))
+        .ours()
+        .doc("A partition whose disk has not answered for this long refuses appends until it answers. Keep it below the clients' own request timeout of 30 s."),
+    // Topics.
+    row("num.partitions", Kind::Int, "1")
+        .range(Range::Whole(1, TEN_THOUSAND))
+        .packaged("1")
+        .doc("Partitions of a topic that is created without a number of partitions."),
+    row("default.replication.factor", Kind::Int, "1")
+        .range(Range::Whole(1, 32_767))
+        .doc("Replication factor of a topic that is created without one. There is one copy, whatever it says."),
+    row("replication.factor.any", Kind::Boolean, "true")
+        .ours()
+        .doc("Whether a topic asked for with more than one replica is created (with one, as it is then described) or refused with INVALID_REPLICATION_FACTOR."),
+    row("auto.create.topics.enable", Kind::Boolean, "true")
+        .doc("Whether a topic is created when a client first asks for it."),
+    row("delete.topic.enable", Kind::Boolean, "true")
+        .doc("Whether topics can be deleted by clients."),
+    row("message.max.bytes", Kind::Int, "1048588")
+        .min(0)
+        .dynamic()
+        .doc("The largest record batch accepted (topics: max.message.bytes)."),
+    row("compression.type", Kind::String, "producer")
+        .range(Range::OneOf(CODECS))
+        .doc("Only 'producer': batches are stored byte by byte as producers sent them."),
+    row("log.message.timestamp.type", Kind::String, "CreateTime")
+        .range(Range::OneOf(&["CreateTime", "LogAppendTime"]))
+        .dynamic()
+        .doc("Whose timestamp records carry (topics: message.timestamp.type)."),
+    row("log.message.timestamp.before.max.ms", Kind::Long, LONG_MAX)
+        .min(0)
+        .dynamic()
+        .kept()
+        .doc("How far a record's timestamp may lie in the past (topics: message.timestamp.before.max.ms)."),
+    row("log.message.timestamp.after.max.ms", Kind::Long, "3600000")
+        .min(0)
+        .dynamic()
+        .kept()
+        .doc("How far a record's timestamp may lie in the future (topics: message.timestamp.after.max.ms)."),
+    // Durability.
+    row("log.flush.interval.messages", Kind::Long, "1")
+        .min(1)
+        .dynamic()
+        .doc("The durability dial (topics: flush.messages). 1: a record acknowledged with acks=all is on stable storage. Above 1, a power cut may take acknowledged records."),
+    unset("log.flush.interval.ms", Kind::Long)
+        .min(0)
+        .dynamic()
+        .behind(&[ms("log.flush.scheduler.interval.ms")])
+        .doc("Unsynced records are flushed in the background after this time (topics: flush.ms)."),
+    row("log.flush.scheduler.interval.ms", Kind::Long, LONG_MAX)
+        .min(0)
+        .doc("Used where log.flush.interval.ms is not set."),
+    // Segments.
+    row("log.segment.bytes", Kind::Int, "1073741824")
+        .min(1_048_576)
+        .dynamic()
+        .doc("Size at which a new segment is begun (topics: segment.bytes)."),
+    unset("log.roll.ms", Kind::Long)
+        .min(1)
+        .dynamic()
+        .behind(&[hours("log.roll.hours")])
+        .doc("Age at which a new segment is begun (topics: segment.ms)."),
+    row("log.roll.hours", Kind::Int, "168")
+        .min(1)
+        .doc("Used where log.roll.ms is not set."),
+    unset("log.roll.jitter.ms", Kind::Long)
+        .min(0)
+        .dynamic()
+        .behind(&[hours("log.roll.jitter.hours")])
+        .doc("At most this much is taken off that age at random (topics: segment.jitter.ms)."),
+    row("log.roll.jitter.hours", Kind::Int, "0")
+        .min(0)
+        .doc("Used where log.roll.jitter.ms is not set."),
+    row("log.index.interval.bytes", Kind::Int, "4096")
+        .min(0)
+        .dynamic()
+        .doc("Bytes of log between two index entries (topics: index.interval.bytes)."),
+    row("log.index.size.max.bytes", Kind::Int, "10485760")
+        .min(4)
+        .dynamic()
+        .kept()
+        .doc("Without effect: indexes grow as they need."),
+    row("log.preallocate", Kind::Boolean, "false")
+        .dynamic()
+        .kept()
+        .doc("Without effect: segments grow as they are written."),
+    // Retention and compaction.
+    row("log.cleanup.policy", Kind::List, "delete")
+        .range(Range::Among(&["compact", "delete"]))
+        .dynamic()
+        .kept()
+        .doc("What happens to old data (topics: cleanup.policy)."),
+    unset("log.retention.ms", Kind::Long)
+        .min(-1)
+        .dynamic()
+        .behind(&[
+            Synonym { name: "log.retention.minutes", scale: Scale::MinutesToMs },
+            hours("log.retention.hours"),
+        ])
+        .kept()
+        .doc("How long records are kept; -1 is for ever (topics: retention.ms)."),
+    unset("log.retention.minutes", Kind::Int)
+        .min(-1)
+        .kept()
+        .doc("Used where log.retention.ms is not set."),
+    row("log.retention.hours", Kind::Int, "168")
+        .min(-1)
+        .kept()
+        .doc("Used where log.retention.ms and log.retention.minutes are not set."),
+    row("log.retention.bytes", Kind::Long, "-1")
+        .dynamic()
+        .kept()
+        .doc("How large a partition may grow; -1 is no limit (topics: retention.bytes)."),
+    row("log.retention.check.interval.ms", Kind::Long, "300000")
+        .min(1)
+        .kept()
+        .doc("How often it is looked for segments to delete."),
+    row("log.segment.delete.delay.ms", Kind::Long, "60000")
+        .min(0)
+        .dynamic()
+        .kept()
+        .doc("How long a deleted segment's file stays (topics: file.delete.delay.ms)."),
+    row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
+        .min(0)
+        .dynamic()
+        .kept()
+        .doc("How long deletion markers stay readable (topics: delete.retention.ms)."),
+    row("log.cleaner.min.compaction.lag.ms", Kind::Long, "0")
+        .min(0)
+        .dynamic()
+        .kept()
+        .doc("The shortest time a record stays uncompacted (topics: min.compaction.lag.ms)."),
+    row("log.cleaner.max.compaction.lag.ms", Kind::Long, LONG_MAX)
+        .min(1)
+        .dynamic()
+        .kept()
+        .doc("The longest time a record stays out of reach of compaction (topics: max.compaction.lag.ms)."),
+    row("log.cleaner.min.cleanable.ratio", Kind::Double, "0.5")
+        .range(Range::Real(0.0, 1.0))
+        .dynamic()
+        .kept()
+        .doc("How much must be uncompacted before compaction runs (topics: min.cleanable.dirty.ratio)."),
+    row("max.decompressed.message.bytes", Kind::Int, "2147483639")
+        .range(Range::Whole(1, 2_147_483_639))
+        .dynamic()
+        .kept()
+        .doc("The largest record, decompressed, that is accepted where records are looked into."),
+    row("min.insync.replicas", Kind::Int, "1")
+        .min(1)
+        .dynamic()
+        .kept()
+        .doc("Without effect: acks=all means stable storage here."),
+    row("unclean.leader.election.enable", Kind::Boolean, "false")
+        .dynamic()
+        .kept()
+        .doc("Without effect: there are no replicas to elect."),
+    // Producers.
+    row("producer.id.expiration.ms", Kind::Int, "86400000")
+        .min(1)
+        .dynamic()
+        .doc("How long the sequence of a silent idempotent producer is remembered."),
+    row("transactional.id.expiration.ms", Kind::Int, "604800000")
+        .min(1)
+        .kept()
+        .doc("How long an unused transactional id is remembered."),
+    row("transaction.max.timeout.ms", Kind::Int, "900000")
+        .min(1)
+        .kept()
+        .doc("The longest transaction timeout that a producer may ask for."),
+    // Limits.
+    row("num.network.threads", Kind::Int, "3")
+        .range(Range::Whole(1, 256))
+        .dynamic()
+        .doc("Threads that read requests and write responses."),
+    row("socket.request.max.bytes", Kind::Int, "104857600")
+        .range(Range::Whole(1_024, 2_147_483_647))
+        .doc("The largest request accepted from a connection that has logged in."),
+    row("sasl.server.max.receive.size", Kind::Int, "524288")
+        .range(Range::Whole(1_024, 2_147_483_647))
+        .kept()
+        .doc("The largest request accepted from a connection that must log in and has not."),
+    row("queued.max.request.bytes", Kind::Long, "268435456")
+        .min(-1)
+        .doc("Bytes of requests in flight beyond which sockets are no longer read; -1 stands for the default."),
+    row("max.connections", Kind::Int, "20000")
+        .min(0)
+        .dynamic()
+        .doc("Connections open at a time; fewer where the limit of open files asks for it."),
+    row("max.connections.per.ip", Kind::Int, "15000")
+        .min(0)
+        .dynamic()
+        .doc("Connections open at a time from one address."),
+    row("max.connection.creation.rate", Kind::Int, "10000")
+        .min(0)
+        .dynamic()
+        .doc("Connections accepted per second; the others wait."),
+    row("connections.max.idle.ms", Kind::Long, "600000")
+        .min(1)
+        .doc("A connection without a request for this long is closed."),
+    row("socket.listen.backlog.size", Kind::Int, "1024")
+        .range(Range::Whole(1, 65_535))
+        .doc("Connections the kernel keeps until they are accepted."),
+    row("fetch.max.bytes", Kind::Int, "57671680")
+        .min(1_024)
+        .doc("The most bytes that one fetch answers, whatever the client asks for."),
+];

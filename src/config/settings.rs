@@ -1,0 +1,309 @@
+//! The settings that were made, each checked against its row, and what holds where none was made.
+//!
+//! Owns:     which source wins (command line over file, later line over earlier), the search for the nearest known
+//!           key, the list of keys without a meaning.
+//! Does not: give the values Rust types and names (`Config`, `TopicConfig` do).
+//!
+//! # Invariants
+//! S1. Every value in `explicit` has passed the check of its row.
+use super::broker_keys::BROKER_KEYS;
+use super::error::{ConfigError, Fault, Origin, Problem};
+use super::foreign_keys::{FOREIGN_KEYS, is_foreign};
+use super::properties;
+use super::spec::{Effect, KeySpec, Value};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Longest configuration file read: a Kafka file with every key and its documentation has 0.2 MiB.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// A setting somebody made.
+#[derive(Debug, Clone)]
+pub(crate) struct Explicit {
+    /// As written, without white space around it.
+    pub(crate) text: String,
+    /// Checked.
+    pub(crate) value: Value,
+    /// Where.
+    pub(crate) origin: Origin,
+}
+
+/// All settings of the broker.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    explicit: BTreeMap<&'static str, Explicit>,
+    without_effect: BTreeMap<String, Origin>,
+}
+
+/// A key and its value before any check.
+#[derive(Debug, Clone)]
+pub(crate) struct RawSetting {
+    /// The key as given.
+    pub(crate) key: String,
+    /// The value as given.
+    pub(crate) value: String,
+    /// Where.
+    pub(crate) origin: Origin,
+}
+
+/// The row of a broker key.
+pub(crate) fn broker_key(name: &str) -> Option<&'static KeySpec> {
+    BROKER_KEYS.iter().find(|spec| spec.name == name)
+}
+
+/// The settings of a file, in its order.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<RawSetting>, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len > FILE_BYTES_MAX) {
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+            limit: FILE_BYTES_MAX,
+        });
+    }
+    let shared: Arc<Path> = path.into();
+    let at = |line| Origin::File {
+        path: Arc::clone(&shared),
+        line,
+    };
+    let entries = properties::parse(&properties::decode(&bytes)).map_err(|error| {
+        let origin = Some(at(error.line));
+        ConfigError::Problems(vec![Problem {
+            origin,
+            fault: Fault::BadEscape(error),
+        }])
+    })?;
+    let raw = |e: properties::Entry| RawSetting {
+        origin: at(e.line),
+        key: e.key,
+        value: e.value,
+    };
+    Ok(entries.into_iter().map(raw).collect())
+}
+
+impl Settings {
+    /// Checks settings in the order of rising precedence. All problems found are returned at once.
+    pub(crate) fn from_raw(raw: Vec<RawSetting>) -> Result<Settings, Vec<Problem>> {
+        let mut settings = Settings::default();
+        let mut problems = Vec::new();
+        for one in raw {
+            let origin = one.origin.clone();
+            if let Err(fault) = settings.put(one) {
+                problems.push(Problem {
+                    origin: Some(origin),
+                    fault,
+                });
+            }
+        }
+        if problems.is_empty() {
+            Ok(settings)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn put(&mut self, raw: RawSetting) -> Result<(), Fault> {
+        let Some(spec) = broker_key(&raw.key) else {
+            if !is_foreign(&raw.key) {
+                let nearest = nearest(&raw.key);
+                return Err(Fault::UnknownKey {
+                    key: raw.key,
+                    nearest,
+                });
+            }
+            self.without_effect.insert(raw.key, raw.origin);
+            return Ok(());
+        };
+        let text = raw.value.trim().to_owned();
+        let value = spec.parse(&text).map_err(|error| Fault::BadValue {
+            key: spec.name,
+            value: (!spec.is_sensitive()).then(|| text.clone()),
+            error,
+        })?;
+        let codec_asked = spec.name == "compression.type" && text != "producer";
+        if spec.effect == Effect::Kept || codec_asked {
+            self.without_effect.insert(raw.key, raw.origin.clone());
+        }
+        if !codec_asked {
+            self.explicit.insert(
+                spec.name,
+                Explicit {
+                    text,
+                    value,
+                    origin: raw.origin,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    /// What was set for the key, if anything was.
+    pub(crate) fn explicit(&self, name: &str) -> Option<&Explicit> {
+        self.explicit.get(name)
+    }
+
+    /// Keys that were set and have no effect here, by name.
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = &str> {
+        self.without_effect.keys().map(String::as_str)
+    }
+
+    /// What holds for this row: its own setting, that of a key behind it, the default of either.
+    pub(crate) fn effective(&self, spec: &KeySpec) -> Value {
+        self.first_explicit(spec)
+            .unwrap_or_else(|| self.default_of(spec))
+    }
+
+    fn first_explicit(&self, spec: &KeySpec) -> Option<Value> {
+        if let Some(set) = self.explicit.get(spec.name) {
+            return Some(set.value.clone());
+        }
+        let behind = spec.synonyms.iter();
+        behind
+            .filter_map(|s| Some(s.scale.apply(&self.explicit.get(s.name)?.value)))
+            .next()
+    }
+
+    /// A row with a default of its own uses it; the others use that of the first key behind them that has one.
+    fn default_of(&self, spec: &KeySpec) -> Value {
+        if spec.default.is_some() {
+            return spec.default_value();
+        }
+        let behind = spec.synonyms.iter();
+        let defaults =
+            behind.filter_map(|s| Some(s.scale.apply(&broker_key(s.name)?.default_value())));
+        defaults
+            .into_iter()
+            .find(|value| *value != Value::Null)
+            .unwrap_or(Value::Null)
+    }
+}
+
+/// The known key nearest to a misspelt one, if one is near.
+pub(crate) fn nearest(key: &str) -> Option<&'static str> {
+    let ours = BROKER_KEYS.iter().map(|spec| spec.name);
+    nearest_among(key, ours.chain(FOREIGN_KEYS.iter().copied()))
+}
+
+/// The name nearest to a misspelt one, if one is within a third of its length.
+pub(crate) fn nearest_among(
+    key: &str,
+    names: impl Iterator<Item = &'static str>,
+) -> Option<&'static str> {
+    // Longer than any key and its typing errors; the distance costs the product of the lengths.
+    if key.len() > 100 {
+        return None;
+    }
+    let folded = key.to_ascii_lowercase().replace(['_', '-'], ".");
+    let best = names.map(|name| (distance(&folded, name), name)).min()?;
+    (best.0 <= key.len().div_ceil(3)).then_some(best.1)
+}
+
+/// Levenshtein's distance in bytes: keys are ASCII.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(pairs: &[(&str, &str)]) -> Vec<RawSetting> {
+        let one = |&(key, value): &(&str, &str)| RawSetting {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            origin: Origin::CommandLine("--set"),
+        };
+        pairs.iter().map(one).collect()
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        for (typed, meant) in [
+            ("num.partition", Some("num.partitions")),
+            ("log.retension.hours", Some("log.retention.hours")),
+            ("log_dirs", Some("log.dirs")),
+            ("ssl.keystore.locaton", Some("ssl.keystore.location")),
+            ("something.else.altogether.that.is.far", None),
+            (&"x".repeat(5000), None),
+        ] {
+            let problems = Settings::from_raw(raw(&[(typed, "1")])).unwrap_err();
+            let expected = Fault::UnknownKey {
+                key: typed.to_owned(),
+                nearest: meant,
+            };
+            assert_eq!(problems[0].fault, expected);
+        }
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let all = raw(&[
+            ("num.partitions", "0"),
+            ("nope", "1"),
+            ("log.roll.ms", "x"),
+            ("node.id", "3"),
+        ]);
+        assert_eq!(Settings::from_raw(all).unwrap_err().len(), 3);
+    }
+
+    #[test]
+    fn the_later_setting_wins_and_a_nearer_key_beats_a_later_one() {
+        let set = Settings::from_raw(raw(&[
+            ("num.partitions", "3"),
+            ("num.partitions", "5"),
+            ("log.retention.ms", "7"),
+            ("log.retention.hours", "1"),
+        ]))
+        .unwrap();
+        let value = |name| set.effective(broker_key(name).unwrap());
+        assert_eq!(value("num.partitions"), Value::Whole(5));
+        assert_eq!(value("log.retention.ms"), Value::Whole(7));
+        assert_eq!(value("log.roll.ms"), Value::Whole(604_800_000));
+    }
+
+    #[test]
+    fn keys_without_a_meaning_are_accepted_and_listed() {
+        let set = Settings::from_raw(raw(&[
+            ("process.roles", "broker,controller"),
+            ("zookeeper.connect", "localhost:2181"),
+            ("min.insync.replicas", "2"),
+            ("compression.type", "zstd"),
+            ("num.partitions", "2"),
+        ]))
+        .unwrap();
+        let listed: Vec<_> = set.without_effect().collect();
+        assert_eq!(
+            listed,
+            [
+                "compression.type",
+                "min.insync.replicas",
+                "process.roles",
+                "zookeeper.connect"
+            ]
+        );
+        assert!(
+            set.explicit("compression.type").is_none(),
+            "what is described is what is done"
+        );
+    }
+}
