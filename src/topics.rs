@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use seawall_storage::TopicId;
+use seawall_committer::Health;
+use seawall_storage::{LeaderEpoch, TopicId};
 
 use crate::config::TopicConfig;
 use crate::partition::Partition;
@@ -23,6 +24,25 @@ pub enum Slot {
     Open(Arc<Partition>),
     /// Cannot be opened; the reason is for people.
     Offline(Arc<str>),
+}
+
+impl Slot {
+    /// The epoch under which the partition is led; that of an offline one is
+    /// not known.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        match self {
+            Self::Open(partition) => partition.leader_epoch(),
+            Self::Offline(_) => LeaderEpoch::NONE,
+        }
+    }
+
+    /// Whether it can be written to and read.
+    pub fn is_healthy(&self) -> bool {
+        match self {
+            Self::Open(partition) => !matches!(partition.health(), Health::Failed(_)),
+            Self::Offline(_) => false,
+        }
+    }
 }
 
 /// One topic.

@@ -10,7 +10,7 @@ use seawall_net::wire::messages::{DescribeConfigsRequest, DescribeConfigsRespons
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
-use crate::cluster::check_topic_name;
+use crate::cluster::TopicName;
 use crate::config::{ConfigEntry, describe_broker, describe_topic};
 
 const TOPIC: i8 = 2;
@@ -44,7 +44,7 @@ fn entries(
     let settings = &asked.broker.config.settings;
     match resource.resource_type {
         TOPIC => {
-            check_topic_name(name)
+            TopicName::parse(name)
                 .map_err(|e| (ErrorCode::InvalidTopicException, e.to_string()))?;
             let map = asked.broker.topics.load();
             let topic = map.by_name(name);

@@ -13,7 +13,7 @@ use seawall_net::wire::messages::{
 use super::codes::ErrorCode;
 use super::operations::ON_TOPIC;
 use super::{Asked, Call, answer, text, topic_id_to_wire};
-use crate::cluster::check_topic_name;
+use crate::cluster::TopicName;
 use crate::topics::Topic;
 
 /// Most partitions in one answer (`max.request.partition.size.limit`).
@@ -126,7 +126,7 @@ impl Page {
 
     fn add_unknown(&mut self, name: &str) -> bool {
         let mut row = DescribeTopicPartitionsResponseTopic::default();
-        let code = if check_topic_name(name).is_ok() {
+        let code = if TopicName::parse(name).is_ok() {
             ErrorCode::UnknownTopicOrPartition
         } else {
             ErrorCode::InvalidTopicException

@@ -16,7 +16,7 @@ use seawall_net::wire::messages::{MetadataRequest, MetadataResponse};
 use super::codes::ErrorCode;
 use super::operations::{self, ON_CLUSTER, ON_TOPIC};
 use super::{Asked, Call, MALFORMED, answer_from, reply, text, topic_id_from_wire, topic_id_to_wire};
-use crate::cluster::check_topic_name;
+use crate::cluster::TopicName;
 use crate::topics::{Topic, TopicMap};
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
@@ -59,7 +59,7 @@ fn creatable(map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
     let names = names.filter_map(|topic| topic.name.as_ref());
     let names = names.map(|name| name.as_str());
     names
-        .filter(|name| map.by_name(name).is_none() && check_topic_name(name).is_ok())
+        .filter(|name| map.by_name(name).is_none() && TopicName::parse(name).is_ok())
         .map(str::to_owned)
         .collect()
 }
@@ -122,7 +122,7 @@ impl Rows {
         }
         let code = match name {
             _ if by_id => ErrorCode::UnknownTopicId,
-            Some(name) if check_topic_name(name).is_ok() => ErrorCode::UnknownTopicOrPartition,
+            Some(name) if TopicName::parse(name).is_ok() => ErrorCode::UnknownTopicOrPartition,
             Some(_) => ErrorCode::InvalidTopicException,
             None => ErrorCode::InvalidRequest,
         };

@@ -259,7 +259,7 @@ impl AskedPart {
             Ok(partition) => {
                 let limit = self.limit(ask, partition);
                 let view = partition.view();
-                view.size_between_at_most(self.offset, limit)
+                size_between_at_most(&view, self.offset, limit)
             }
             Err(_) => 0,
         }
@@ -269,4 +269,11 @@ impl AskedPart {
     pub(super) fn is_urgent(&self) -> bool {
         self.partition.as_ref().is_ok_and(|p| p.is_deleted())
     }
+}
+
+/// Bytes between two offsets, at most. The size of the log is a bound that
+/// costs nothing; a fetch that waits for more than a byte is read once too
+/// often by it, never too late.
+fn size_between_at_most(view: &ReadView, from: Offset, to: Offset) -> u64 {
+    if to > from { view.size_bytes() } else { 0 }
 }
