@@ -6,15 +6,26 @@
 //!
 //! See README.md for the thread table, the limits table and the invariants.
 
+mod acceptor;
 mod budget;
+mod buffers;
 mod config;
+mod conn;
+mod event_loop;
+mod frame;
 mod mailbox;
+mod quota;
+mod replies;
 mod server;
 mod service;
+mod stats;
+mod transport;
 pub mod wire;
 
+pub use stats::NetStats;
+
 pub use config::{Limits, Listener, NetConfig};
-pub use server::{BoundServer, Drained, NetStats, Server, StartError};
+pub use server::{BoundServer, Drained, Server, StartError};
 pub use service::{
     Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
 };

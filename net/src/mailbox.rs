@@ -19,6 +19,7 @@ use mio::Waker;
 use mio::net::TcpStream;
 
 use crate::budget::Permit;
+use crate::quota::Place;
 use crate::service::{CloseReason, ConnId, ResponseBody};
 
 /// Where a connection lives: its place in the thread's table and its number, which tells a later
@@ -62,6 +63,7 @@ pub(crate) struct Accepted {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: usize,
+    pub(crate) place: Place,
 }
 
 /// The sending side of a net thread's queue.

@@ -411,3 +411,29 @@ impl fmt::Display for CloseReason {
         }
     }
 }
+
+impl CloseReason {
+    /// Whether the peer did something that a sound client does not do.
+    #[must_use]
+    pub fn is_peer_fault(&self) -> bool {
+        matches!(
+            self,
+            Self::FrameTooLong { .. }
+                | Self::FrameTooShort { .. }
+                | Self::Http
+                | Self::Tls
+                | Self::BadHeader
+                | Self::FrameDeadline
+        )
+    }
+
+    /// How much an operator should hear of it.
+    pub(crate) fn log_level(&self) -> log::Level {
+        match self {
+            Self::SlotDropped | Self::ServicePanicked | Self::ReplyTooLong => log::Level::Error,
+            Self::Service(_) => log::Level::Info,
+            fault if fault.is_peer_fault() => log::Level::Warn,
+            _ => log::Level::Debug,
+        }
+    }
+}

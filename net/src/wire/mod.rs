@@ -27,6 +27,7 @@ pub use fetch_response::{
 };
 pub use generic::{decode, encode};
 pub use header::RequestHeader;
+pub(crate) use header::{HEADER_BYTES_MIN, RawHeader};
 pub use kafka_wire as messages;
 pub use kafka_wire_core::{StrBytes, Uuid};
 pub use produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
