@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::broker::Broker;
 use crate::metrics;
+use crate::server::Running;
 
 /// How long a client may take for its request or for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ impl AdminHttp {
     ///
     /// # Errors
     /// The address cannot be bound, or the thread not started.
-    pub fn start(addr: SocketAddr, broker: Arc<Broker>) -> io::Result<Self> {
+    pub fn start(addr: SocketAddr, running: Arc<Running>) -> io::Result<Self> {
         let listener = TcpListener::bind(addr)?;
         let addr = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
@@ -45,7 +45,7 @@ impl AdminHttp {
                     if stop.load(Ordering::Acquire) {
                         return;
                     }
-                    if let Err(error) = stream.and_then(|s| serve(s, &broker)) {
+                    if let Err(error) = stream.and_then(|s| serve(s, &running)) {
                         log::debug!("admin-http: {error}");
                     }
                 }
@@ -73,7 +73,7 @@ impl AdminHttp {
     }
 }
 
-fn serve(stream: TcpStream, broker: &Broker) -> io::Result<()> {
+fn serve(stream: TcpStream, running: &Running) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?.take(REQUEST_BYTES_MAX));
@@ -84,14 +84,14 @@ fn serve(stream: TcpStream, broker: &Broker) -> io::Result<()> {
     while reader.read_line(&mut header)? > 2 {
         header.clear();
     }
-    respond(stream, &line, broker)
+    respond(stream, &line, running)
 }
 
-fn respond(mut stream: TcpStream, request_line: &str, broker: &Broker) -> io::Result<()> {
+fn respond(mut stream: TcpStream, request_line: &str, running: &Running) -> io::Result<()> {
     let mut words = request_line.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", metrics::CONTENT_TYPE, metrics::render(broker)),
-        (Some("GET"), Some("/healthz")) => ("200 OK", "application/json", broker.health_json()),
+        (Some("GET"), Some("/metrics")) => ("200 OK", metrics::CONTENT_TYPE, metrics::render(running)),
+        (Some("GET"), Some("/healthz")) => ("200 OK", "application/json", running.broker.health_json()),
         (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /healthz\n".into()),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".into()),
     };

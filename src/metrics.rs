@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::broker::Broker;
+use crate::server::Running;
 
 /// The text format that Prometheus reads.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
@@ -14,14 +14,14 @@ struct Metric {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&Broker) -> u64,
+    value: fn(&Running) -> u64,
 }
 
 const fn metric(
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: fn(&Broker) -> u64,
+    value: fn(&Running) -> u64,
 ) -> Metric {
     Metric {
         name,
@@ -48,46 +48,46 @@ static TABLE: &[Metric] = &[
         "seawall_topics",
         "gauge",
         "Topics that are open.",
-        |broker| broker.topics.load().len() as u64,
+        |running| running.broker.topics.load().len() as u64,
     ),
     metric(
         "seawall_partitions_online",
         "gauge",
         "Partitions that are neither stalled, failed nor offline.",
-        |broker| broker.sum_partitions(|p| u64::from(p.is_online())),
+        |running| running.broker.sum_partitions(|p| u64::from(p.is_online())),
     ),
     metric(
         "seawall_flushes_total",
         "counter",
         "Flushes that succeeded.",
-        |broker| broker.sum_partitions(|p| p.commits().0),
+        |running| running.broker.sum_partitions(|p| p.commits().0),
     ),
     metric(
         "seawall_forced_acks_total",
         "counter",
         "Batches acknowledged by those flushes.",
-        |broker| broker.sum_partitions(|p| p.commits().1),
+        |running| running.broker.sum_partitions(|p| p.commits().1),
     ),
     metric(
         "seawall_connections",
         "gauge",
         "Connections that are open.",
-        |broker| broker.net_stats().connections,
+        |running| running.net_stats().connections,
     ),
     metric(
         "seawall_connections_accepted_total",
         "counter",
         "Connections accepted.",
-        |broker| broker.net_stats().accepted,
+        |running| running.net_stats().accepted,
     ),
 ];
 
 /// All metrics in the text format.
-pub fn render(broker: &Broker) -> String {
+pub fn render(running: &Running) -> String {
     let mut out = String::new();
     for metric in TABLE {
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
-        let value = (metric.value)(broker);
+        let value = (metric.value)(running);
         // Writing to a String cannot fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
     }

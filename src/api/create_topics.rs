@@ -1,6 +1,6 @@
 //! CreateTopics: usable when the answer is out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use seawall_net::Flow;
@@ -172,8 +172,8 @@ fn check_replication(asked: &Asked<'_>, topic: &CreatableTopic) -> Result<(), Re
     }
 }
 
-fn overrides(topic: &CreatableTopic) -> Result<HashMap<String, String>, Refusal> {
-    let mut overrides = HashMap::new();
+fn overrides(topic: &CreatableTopic) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut overrides = BTreeMap::new();
     for config in &topic.configs {
         let name = config.name.as_str().to_owned();
         let Some(value) = &config.value else {

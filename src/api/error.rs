@@ -7,6 +7,7 @@ use seawall_committer::Refusal;
 use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
+use crate::broker::CreateTopicError;
 use crate::cluster::{CreateError, DeleteError};
 use crate::partition::AppendError;
 use crate::topics::LookupError;
@@ -75,6 +76,34 @@ impl From<&LookupError> for ErrorCode {
             }
             LookupError::UnknownTopicId => Self::UnknownTopicId,
             LookupError::Offline => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&CreateTopicError> for ErrorCode {
+    fn from(error: &CreateTopicError) -> Self {
+        match error {
+            CreateTopicError::Name(_) => Self::InvalidTopicException,
+            CreateTopicError::Config(_) => Self::InvalidConfig,
+            CreateTopicError::Partitions(_) => Self::InvalidPartitions,
+            CreateTopicError::Catalog(error) => error.into(),
+        }
+    }
+}
+
+impl From<&CreateError> for ErrorCode {
+    fn from(error: &CreateError) -> Self {
+        match error {
+            CreateError::Exists => Self::TopicAlreadyExists,
+            CreateError::Io => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&DeleteError> for ErrorCode {
+    fn from(error: &DeleteError) -> Self {
+        match error {
+            DeleteError::Io => Self::KafkaStorageError,
         }
     }
 }

@@ -24,10 +24,12 @@ mod operations;
 mod produce;
 mod service;
 
+pub use service::KafkaService;
+
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use seawall_net::wire::messages::{KafkaRequest, RequestResponsePair};
+use seawall_net::wire::messages::RequestResponsePair;
 use seawall_net::wire::{self, StrBytes};
 use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
 use seawall_storage::TopicId;
