@@ -139,7 +139,8 @@ fn push_record(batch: &mut Vec<u8>, index: usize, end: usize, random: &mut Rando
 }
 
 /// Key and value length of a record of exactly `total` bytes. One key length does not reach every total, because a
-/// length field may grow by a byte together with what it counts; two do.
+/// length field may grow by a byte together with what it counts. Two reach all but the few (65, 8194, ..) where the
+/// record's own length field grows: those are refused.
 fn split(total: usize, index: usize) -> Result<(usize, usize)> {
     let fits = |key: usize, value: usize| {
         let body = record_body(index, key, value);
@@ -218,7 +219,10 @@ mod tests {
 
     #[test]
     fn a_batch_has_exactly_the_size_asked_for() {
-        for bytes in (101..700).chain([1024, 16384, 16385, 16386, 65536, 1 << 20]) {
+        for bytes in (101..126)
+            .chain(127..700)
+            .chain([1024, 16384, 16385, 16386, 65536, 1 << 20])
+        {
             let batch = build(Shape { bytes, records: 1 }, 7).unwrap();
             assert_eq!(batch.len(), bytes);
         }
