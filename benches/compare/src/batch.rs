@@ -6,6 +6,8 @@
 //! # Invariants
 //! B1. A batch built here has exactly the size asked for, its 61-byte header included.
 
+use std::time::UNIX_EPOCH;
+
 use crate::error::{Error, Result};
 
 /// Bytes of the batch header.
@@ -15,7 +17,6 @@ const CRC_FROM: usize = 21;
 const LAST_DELTA_AT: usize = 23;
 const PRODUCER_AT: usize = 43;
 const SEQUENCE_AT: usize = 53;
-const BASE_TIMESTAMP: i64 = 1_760_000_000_000;
 
 /// Size and record count of the batches of one load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +112,20 @@ fn header(shape: Shape) -> Result<Vec<u8>> {
     out.extend_from_slice(&[0; 4]); // CRC, set by `seal`
     out.extend_from_slice(&0i16.to_be_bytes()); // attributes: not compressed, create time
     out.extend_from_slice(&(shape.records - 1).to_be_bytes());
-    out.extend_from_slice(&BASE_TIMESTAMP.to_be_bytes());
-    out.extend_from_slice(&(BASE_TIMESTAMP + i64::from(shape.records) - 1).to_be_bytes());
+    let first = now_ms();
+    out.extend_from_slice(&first.to_be_bytes());
+    out.extend_from_slice(&(first + i64::from(shape.records) - 1).to_be_bytes());
     out.extend_from_slice(&(-1i64).to_be_bytes()); // producer id
     out.extend_from_slice(&(-1i16).to_be_bytes()); // producer epoch
     out.extend_from_slice(&(-1i32).to_be_bytes()); // base sequence
     out.extend_from_slice(&shape.records.to_be_bytes());
     Ok(out)
+}
+
+/// Records dated long ago would be removed by retention in the middle of a run.
+fn now_ms() -> i64 {
+    let since = UNIX_EPOCH.elapsed().unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or_default()
 }
 
 /// Appends one record that makes the batch `end` bytes long.

@@ -284,8 +284,10 @@ pub(crate) fn walk(records: &[u8], expected: i64, with_crc: bool) -> Result<(i64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kafka_wire::{FetchRequest, ProduceRequest};
-    use kafka_wire_core::{ApiVersion, Bytes, DecodeLimits, KafkaDecode};
+    use kafka_wire::fetch_response::{FetchableTopicResponse, PartitionData};
+    use kafka_wire::produce_response::{PartitionProduceResponse, TopicProduceResponse};
+    use kafka_wire::{FetchRequest, FetchResponse, ProduceRequest, ProduceResponse};
+    use kafka_wire_core::{ApiVersion, Bytes, DecodeLimits, KafkaDecode, KafkaEncode, StrBytes};
 
     /// Bytes in front of the body: length, key, version, correlation id, client id, tags.
     const HEAD: usize = 4 + 2 + 2 + 4 + 2 + CLIENT.len() + 1;
@@ -319,5 +321,59 @@ mod tests {
         assert_eq!((partition.partition, partition.fetch_offset), (2, 77));
         assert_eq!(partition.partition_max_bytes, 1 << 20);
         assert_eq!(request.session_epoch, -1);
+    }
+
+    /// Correlation id 5 and no tags in front of `message`.
+    fn answer(message: &impl KafkaEncode, version: i16) -> Vec<u8> {
+        let mut bytes = vec![0, 0, 0, 5, 0];
+        bytes.extend_from_slice(&message.encode_to_bytes(ApiVersion::new(version)).unwrap());
+        bytes
+    }
+
+    #[test]
+    fn a_produce_answer_is_read_and_its_error_is_not_missed() {
+        for (code, expected) in [(0, Some(4711)), (56, None)] {
+            let mut partition = PartitionProduceResponse::default();
+            partition.index = 3;
+            partition.error_code = code;
+            partition.base_offset = 4711;
+            let mut topic = TopicProduceResponse::default();
+            topic.name = StrBytes::from("topic");
+            topic.partition_responses.push(partition);
+            let mut message = ProduceResponse::default();
+            message.responses.push(topic);
+            let found = produced(&answer(&message, 9), 5).ok();
+            assert_eq!(found.map(|p| p.base_offset), expected);
+            assert!(found.is_none_or(|p| p.correlation == 5));
+        }
+    }
+
+    #[test]
+    fn a_fetch_answer_is_read_and_a_gap_in_it_is_not_missed() {
+        let shape = batch::Shape {
+            bytes: 1024,
+            records: 4,
+        };
+        let mut records = batch::build(shape, 1).unwrap();
+        records.extend(batch::build(shape, 2).unwrap());
+        for (second, cut, expected) in [
+            (4, 0, Some((8, 2048))),
+            (4, 1, Some((4, 1024))),
+            (5, 0, None),
+        ] {
+            records[1024..1032].copy_from_slice(&i64::to_be_bytes(second));
+            let mut partition = PartitionData::default();
+            partition.high_watermark = 8;
+            partition.records = Some(Bytes::copy_from_slice(&records[..2048 - cut]));
+            let mut topic = FetchableTopicResponse::default();
+            topic.topic = StrBytes::from("topic");
+            topic.partitions.push(partition);
+            let mut message = FetchResponse::default();
+            message.responses.push(topic);
+            let bytes = answer(&message, 12);
+            let found = fetched(&bytes, 5).unwrap();
+            assert_eq!((found.correlation, found.high_watermark), (5, 8));
+            assert_eq!(walk(found.records, 0, true).ok(), expected);
+        }
     }
 }

@@ -15,9 +15,13 @@ const THEIRS: &str = "kafka";
 
 /// Prints the machine's figures and, per scenario, one line per broker.
 pub(crate) fn figures(names: &[&'static str], all: &Throughput) {
-    println!("\n== Start without topics");
-    for (name, start) in names.iter().zip(&all.empty_starts) {
-        println!("{name:<10} {:>8.2} s", start.as_secs_f64());
+    println!("\n== Start without topics, resident memory after all loads");
+    for (index, name) in names.iter().enumerate() {
+        let start = all.empty_starts[index].as_secs_f64();
+        println!(
+            "{name:<10} {start:>8.2} s {:>8.1} MB",
+            mb(all.resident[index])
+        );
     }
     for measured in &all.measured {
         println!("\n== {}", measured.scenario.title);
@@ -214,7 +218,7 @@ impl Line {
             Some(false) => "NOT reached",
             None => "not measured",
         };
-        println!("{:<66} {target:>14}   {found:<34} {verdict}", self.what);
+        println!("{:<78} {target:>11}   {found:<34} {verdict}", self.what);
     }
 }
 

@@ -140,7 +140,7 @@ impl Scenario {
     }
 }
 
-/// What the machine did right before the brokers had their turn.
+/// What the machine did right before and after the brokers had their turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Machine {
     /// R
@@ -151,6 +151,18 @@ pub(crate) struct Machine {
     pub(crate) stream: f64,
     /// plain pwrite of the same stream, batches/s
     pub(crate) plain: f64,
+}
+
+impl Machine {
+    /// The middle between two looks.
+    pub(crate) fn mean(self, other: Self) -> Self {
+        Self {
+            round_trip: (self.round_trip + other.round_trip) / 2,
+            sync: (self.sync + other.sync) / 2,
+            stream: f64::midpoint(self.stream, other.stream),
+            plain: f64::midpoint(self.plain, other.plain),
+        }
+    }
 }
 
 /// The limit in batches (or fetches) per second, with `cpu` = c, the broker's CPU time per batch.

@@ -6,7 +6,6 @@
 //! A broker counts as started when one connection gets the right end offset of every partition.
 
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use crate::admin::{Admin, Topic};
@@ -17,6 +16,7 @@ use crate::machine;
 use crate::produce;
 use crate::scenario::ONE_KIB;
 use crate::throughput::fill_load;
+use crate::wait;
 
 const MANY_TOPIC: &str = "many";
 const BIG_TOPIC: &str = "big";
@@ -112,7 +112,7 @@ fn all_answer(running: &mut Running, partitions: i32, end: i64) -> Result<Durati
 }
 
 fn idle_memory(running: &Running) -> Result<u64> {
-    thread::park_timeout(IDLE);
+    wait::idle(IDLE);
     running.resident()
 }
 

@@ -53,6 +53,8 @@ struct Contender {
 /// What the whole part yields.
 pub(crate) struct Throughput {
     pub(crate) empty_starts: Vec<Duration>,
+    /// Resident bytes after all loads.
+    pub(crate) resident: Vec<u64>,
     pub(crate) measured: Vec<Measured>,
 }
 
@@ -79,9 +81,12 @@ pub(crate) fn run(programs: &[Program], work: &Path, plan: Plan) -> Result<Throu
     };
     stage.warm_up()?;
     let measured = stage.rounds()?;
+    let resident = stage.contenders.iter().map(|c| c.running.resident());
+    let resident = resident.collect::<Result<_>>()?;
     stage.contenders.into_iter().try_for_each(finish)?;
     Ok(Throughput {
         empty_starts,
+        resident,
         measured,
     })
 }
@@ -180,12 +185,10 @@ impl Stage<'_> {
         Ok(measured)
     }
 
-    /// The machine's turn, then each broker's, in an order that alternates from round to round.
+    /// Each broker's turn, in an order that alternates from round to round, between two turns of the machine.
     fn play(&mut self, row: usize, round: usize, out: &mut Measured) -> Result<()> {
         let scenario = out.scenario;
-        let machine = measure_machine(&scenario, self.work, self.plan)?;
-        out.machine.push(machine);
-        settle_after(&scenario, self.work)?;
+        let before = self.machine(&scenario)?;
         let mut order: Vec<usize> = (0..self.contenders.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -198,7 +201,14 @@ impl Stage<'_> {
             out.turns[index].push(turn);
             settle_after(&scenario, self.work)?;
         }
+        out.machine.push(before.mean(self.machine(&scenario)?));
         Ok(())
+    }
+
+    fn machine(&self, scenario: &Scenario) -> Result<Machine> {
+        let machine = measure_machine(scenario, self.work, self.plan)?;
+        settle_after(scenario, self.work)?;
+        Ok(machine)
     }
 }
 
@@ -240,7 +250,8 @@ fn measure_machine(scenario: &Scenario, work: &Path, plan: Plan) -> Result<Machi
     } else {
         let bytes = u64::try_from(scenario.shape.bytes).unwrap_or(1);
         let writes_max = plan.bytes_max / bytes;
-        machine.plain = machine::plain_write(work, scenario.shape.bytes, plan.time, writes_max)?;
+        machine.plain =
+            machine::plain_write(work, scenario.shape.bytes, plan.time / 2, writes_max)?;
     }
     Ok(machine)
 }

@@ -24,3 +24,11 @@ pub(crate) fn until<T>(
         thread::park_timeout(BETWEEN_TRIES);
     }
 }
+
+/// Leaves everything alone for `time`: idleness itself is what is measured afterwards.
+pub(crate) fn idle(time: Duration) {
+    let until = Instant::now() + time;
+    while let Some(left) = until.checked_duration_since(Instant::now()) {
+        thread::park_timeout(left);
+    }
+}
