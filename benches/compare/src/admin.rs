@@ -20,10 +20,12 @@ use kafka_wire_core::{
 };
 
 use crate::error::{Doing, Error, Result};
-use crate::frame;
+use crate::{frame, wait};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const LATEST: i64 = -1;
+/// Kafka's answer while it fetches its first block of producer ids.
+const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
 const REQUEST_MAX: usize = 64 << 20;
 
 /// A topic to create.
@@ -143,12 +145,18 @@ impl Admin {
     /// A new producer id and its epoch.
     pub(crate) fn producer_id(&mut self) -> Result<(i64, i16)> {
         let mut request = InitProducerIdRequest::default();
+        request.transactional_id = None;
         request.transaction_timeout_ms = 60_000;
         request.producer_id = -1;
         request.producer_epoch = -1;
-        let answer = self.call(&request, 4)?;
-        no_error("InitProducerId", answer.error_code)?;
-        Ok((answer.producer_id, answer.producer_epoch))
+        wait::until("a producer id", TIMEOUT, || {
+            let answer = self.call(&request, 4)?;
+            if answer.error_code == COORDINATOR_LOAD_IN_PROGRESS {
+                return Ok(None);
+            }
+            no_error("InitProducerId", answer.error_code)?;
+            Ok(Some((answer.producer_id, answer.producer_epoch)))
+        })
     }
 
     fn call<R>(&mut self, request: &R, version: i16) -> Result<R::Response>
