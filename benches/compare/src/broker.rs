@@ -207,17 +207,7 @@ impl Running {
 
     /// CPU time used so far, user and system.
     pub(crate) fn cpu(&self) -> Result<Duration> {
-        let stat = self.proc("stat")?;
-        // The second field is a name in parentheses that may hold anything; utime and stime are fields 14 and 15.
-        let after_name = stat.rsplit(')').next().unwrap_or_default();
-        let mut times = after_name.split_whitespace().skip(11).take(2);
-        let mut next = || times.next()?.parse::<u32>().ok();
-        match (next(), next()) {
-            (Some(user), Some(system)) => Ok(TICK * (user + system)),
-            _ => Err(Error::Malformed {
-                what: "/proc/pid/stat",
-            }),
-        }
+        cpu_of(&self.proc("stat")?)
     }
 
     /// Resident memory in bytes.
@@ -268,6 +258,24 @@ impl Drop for Running {
         // Already gone is as good.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// CPU time that this program itself has used so far.
+pub(crate) fn own_cpu() -> Result<Duration> {
+    cpu_of(&fs::read_to_string("/proc/self/stat").doing("read /proc/self/stat")?)
+}
+
+fn cpu_of(stat: &str) -> Result<Duration> {
+    // The second field is a name in parentheses that may hold anything; utime and stime are fields 14 and 15.
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let mut times = after_name.split_whitespace().skip(11);
+    let mut next = || times.next()?.parse::<u32>().ok();
+    match (next(), next()) {
+        (Some(user), Some(system)) => Ok(TICK * (user + system)),
+        _ => Err(Error::Malformed {
+            what: "/proc/pid/stat",
+        }),
     }
 }
 

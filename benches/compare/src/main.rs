@@ -7,6 +7,7 @@ mod batch;
 mod broker;
 mod consume;
 mod error;
+mod experiment;
 mod frame;
 mod machine;
 mod produce;
@@ -30,6 +31,7 @@ use crate::batch::Shape;
 use crate::broker::Program;
 use crate::consume::Consumer;
 use crate::error::{Error, Result};
+use crate::experiment::{Setting, VARIANTS};
 use crate::produce::{Load, Run};
 use crate::stats::Percentiles;
 use crate::throughput::Plan;
@@ -54,6 +56,8 @@ enum Command {
     Consume(ConsumeArgs),
     /// Only the machine's own figures
     Machine(MachineArgs),
+    /// A model of the write path: fsync inside or outside the partition lock, with and without a slow partition
+    Experiment(ExperimentArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -182,12 +186,41 @@ struct MachineArgs {
     seconds: f64,
 }
 
+#[derive(Args)]
+struct ExperimentArgs {
+    /// Directory for scratch files, on the mount in question
+    #[arg(long)]
+    work: PathBuf,
+    /// Partitions, each with its committer
+    #[arg(long, default_value_t = 50)]
+    partitions: usize,
+    /// Producers per partition, one 16 KiB batch in flight each
+    #[arg(long, default_value_t = 4)]
+    clients: usize,
+    /// Append workers
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// Slow partitions in the runs that have any
+    #[arg(long, default_value_t = 1)]
+    stalled: usize,
+    /// What is added to each of their flushes
+    #[arg(long, default_value_t = 500)]
+    stall_ms: u64,
+    /// Seconds per run
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Times that every variant runs, in turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+}
+
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Compare(args) => compare(&args),
         Command::Produce(args) => produce(args).map(|()| true),
         Command::Consume(args) => consume(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
+        Command::Experiment(args) => experiment(&args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -315,6 +348,42 @@ fn machine(args: &MachineArgs) -> Result<()> {
     }
     let stream = machine::stream(scenario::FETCH_BYTES, time)?;
     println!("W              {:>12.2} GB/s", stream / 1e9);
+    Ok(())
+}
+
+fn experiment(args: &ExperimentArgs) -> Result<()> {
+    let work = prepare(&args.work)?;
+    let time = seconds(args.seconds)?;
+    println!(
+        "{:<10} {:>6} {:>18} {:>12} {:>12} {:>14}",
+        "fsync", "slow", "healthy batches/s", "p50 ms", "p99 ms", "slow batches/s"
+    );
+    for round in 0..args.rounds * 2 {
+        let stalled = if round % 2 == 0 { 0 } else { args.stalled };
+        for variant in VARIANTS {
+            let setting = Setting {
+                partitions: args.partitions,
+                clients: args.clients,
+                workers: args.workers,
+                stalled,
+                stall: Duration::from_millis(args.stall_ms),
+                time,
+            };
+            let found = experiment::run(&work, variant, setting)?;
+            let millis = |pick: fn(&Percentiles) -> Duration| {
+                let p = found.healthy_latency.as_ref();
+                p.map_or(f64::NAN, |p| pick(p).as_secs_f64() * 1e3)
+            };
+            println!(
+                "{:<10} {stalled:>6} {:>18.0} {:>12.2} {:>12.2} {:>14.0}",
+                format!("{variant:?}"),
+                found.healthy,
+                millis(|p| p.p50),
+                millis(|p| p.p99),
+                found.slow
+            );
+        }
+    }
     Ok(())
 }
 

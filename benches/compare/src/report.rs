@@ -27,7 +27,7 @@ pub(crate) fn figures(names: &[&'static str], all: &Throughput) {
         println!("\n== {}", measured.scenario.title);
         machine_line(measured);
         println!(
-            "{:<10} {:>30} {:>9} {:>9} {:>9} {:>9} {:>11} {:>9}",
+            "{:<10} {:>30} {:>9} {:>9} {:>9} {:>9} {:>12} {:>10} {:>9}",
             "",
             "batches/s  min / median / max",
             "MB/s",
@@ -35,6 +35,7 @@ pub(crate) fn figures(names: &[&'static str], all: &Throughput) {
             "p99 ms",
             "p99.9 ms",
             "CPU us/batch",
+            "(load us)",
             "of limit"
         );
         for (name, turns) in names.iter().zip(&measured.turns) {
@@ -81,8 +82,11 @@ fn broker_line(name: &str, measured: &Measured, turns: &[Turn]) {
     let median = |values: Vec<f64>| Spread::of(values).map_or(f64::NAN, |s| s.median);
     let millis = |d: Duration| d.as_secs_f64() * 1e3;
     let cpu = turns.iter().map(|t| t.cpu_per_batch.as_secs_f64() * 1e6);
+    let load = turns
+        .iter()
+        .map(|t| t.load_cpu_per_batch.as_secs_f64() * 1e6);
     println!(
-        "{name:<10} {:>9.0} {:>10.0} {:>10.0} {:>8.1} {:>9.3} {:>9.3} {:>9.3} {:>11.1} {:>8.0} %",
+        "{name:<10} {:>9.0} {:>10.0} {:>10.0} {:>8.1} {:>9.3} {:>9.3} {:>9.3} {:>12.1} {:>10.1} {:>7.0} %",
         rate.min,
         rate.median,
         rate.max,
@@ -91,6 +95,7 @@ fn broker_line(name: &str, measured: &Measured, turns: &[Turn]) {
         millis(p.p99),
         millis(p.p999),
         median(cpu.collect()),
+        median(load.collect()),
         median(fractions(measured, turns)) * 100.0
     );
 }
@@ -218,7 +223,7 @@ impl Line {
             Some(false) => "NOT reached",
             None => "not measured",
         };
-        println!("{:<78} {target:>11}   {found:<34} {verdict}", self.what);
+        println!("{:<83} {target:>11}   {found:<34} {verdict}", self.what);
     }
 }
 
@@ -231,7 +236,7 @@ pub(crate) fn targets(results: &Results<'_>) -> bool {
     }
     lines.extend(startup_lines(results));
     println!(
-        "\n== Targets (median of the rounds [min .. max]; fractions and ratios are taken per round)"
+        "\n== Targets of seawall (median of the rounds [min .. max]; fractions and ratios are taken per round)"
     );
     lines.iter().for_each(Line::print);
     lines.iter().all(|line| line.reached() != Some(false))

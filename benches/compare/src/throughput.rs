@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::admin::{Admin, Topic};
 use crate::batch::Shape;
-use crate::broker::{Install, Program, Running};
+use crate::broker::{self, Install, Program, Running};
 use crate::consume::Consumer;
 use crate::error::{Error, Result};
 use crate::machine;
@@ -31,6 +31,8 @@ pub(crate) struct Plan {
 pub(crate) struct Turn {
     pub(crate) run: Run,
     pub(crate) cpu_per_batch: Duration,
+    /// What the load generator itself used per batch.
+    pub(crate) load_cpu_per_batch: Duration,
 }
 
 /// All rounds of one scenario; `turns[broker][round]` belongs to `machine[round]`.
@@ -215,7 +217,7 @@ impl Stage<'_> {
 fn take_turn(contender: &mut Contender, row: usize, plan: Plan) -> Result<Turn> {
     let scenario = &TABLE[row];
     let addr = contender.running.addr();
-    let before = contender.running.cpu()?;
+    let before = (contender.running.cpu()?, broker::own_cpu()?);
     let run = if scenario.id == Id::Consume {
         Consumer::connect(addr, scenario.topic, FETCH_BYTES)?.run(plan.time)?
     } else {
@@ -224,9 +226,14 @@ fn take_turn(contender: &mut Contender, row: usize, plan: Plan) -> Result<Turn> 
         contender.acknowledged[row] += run.batches;
         run
     };
-    let cpu = contender.running.cpu()? - before;
-    let cpu_per_batch = cpu.div_f64((run.batches as f64).max(1.0));
-    Ok(Turn { run, cpu_per_batch })
+    let cpu = contender.running.cpu()? - before.0;
+    let load_cpu = broker::own_cpu()? - before.1;
+    let batches = (run.batches as f64).max(1.0);
+    Ok(Turn {
+        run,
+        cpu_per_batch: cpu.div_f64(batches),
+        load_cpu_per_batch: load_cpu.div_f64(batches),
+    })
 }
 
 /// A broker still writing back what acks=1 left would slow down the next load.
