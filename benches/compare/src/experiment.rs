@@ -50,6 +50,23 @@ pub(crate) struct Setting {
     pub(crate) time: Duration,
 }
 
+impl Setting {
+    fn is_slow(&self, index: usize) -> bool {
+        index < self.stalled
+    }
+
+    /// Clients of a slow partition send at times of their own, as producers in the field do; in lockstep with the
+    /// flushes none of them would ever meet one.
+    fn pause(&self, index: usize, client: usize) -> Duration {
+        let share = client as f64 / self.clients as f64;
+        if self.is_slow(index) {
+            self.stall.mul_f64(share)
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
 /// What one run yields.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -78,17 +95,18 @@ pub(crate) fn run(work: &Path, variant: Variant, setting: Setting) -> Result<Out
         for partition in &model.partitions {
             scope.spawn(|| keep(model.commit(partition)));
         }
-        let per_partition = |index| (0..setting.clients).map(move |_| index);
-        let clients: Vec<_> = (0..setting.partitions)
-            .flat_map(per_partition)
-            .map(|index| (index, scope.spawn(move || model.client(index))))
+        let all = (0..setting.partitions).flat_map(|p| (0..setting.clients).map(move |c| (p, c)));
+        let clients: Vec<_> = all
+            .map(|(index, client)| {
+                let pause = setting.pause(index, client);
+                (index, scope.spawn(move || model.client(index, pause)))
+            })
             .collect();
         wait::idle(setting.time);
         model.stop();
         for (index, thread) in clients {
             let of_client = thread.join().unwrap_or_default();
-            let slow = index < setting.stalled;
-            let side = if slow {
+            let side = if setting.is_slow(index) {
                 &mut latencies.1
             } else {
                 &mut latencies.0
@@ -150,7 +168,7 @@ impl Model {
             source,
         })?;
         let partition = |index| {
-            let slow = index < setting.stalled;
+            let slow = setting.is_slow(index);
             Partition::new(
                 &dir,
                 index,
@@ -186,10 +204,11 @@ impl Model {
     }
 
     /// A producer with one request in flight; returns the time that each took.
-    fn client(&self, index: usize) -> Vec<Duration> {
+    fn client(&self, index: usize, pause: Duration) -> Vec<Duration> {
         let partition = &self.partitions[index];
         let mut latencies = Vec::new();
         while !self.stopped() {
+            wait::idle(pause);
             let offered = Instant::now();
             let mut lane = partition.lane.lock();
             lane.offered += 1;
