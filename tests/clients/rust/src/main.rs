@@ -67,26 +67,36 @@ struct Write1<'a> {
 }
 
 fn write(bootstrap: &str, job: &Write1<'_>) -> Outcome {
-    let counts = Arc::new(Deliveries { progress: job.progress, ..Deliveries::default() });
+    let counts = Arc::new(Deliveries {
+        progress: job.progress,
+        ..Deliveries::default()
+    });
     let idempotent = job.acks == "idem";
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", bootstrap)
         .set("compression.codec", job.codec)
         .set("acks", if idempotent { "all" } else { job.acks })
-        .set("enable.idempotence", if idempotent { "true" } else { "false" })
+        .set(
+            "enable.idempotence",
+            if idempotent { "true" } else { "false" },
+        )
         .set("message.timeout.ms", DELIVERY_MS)
         .set("reconnect.backoff.max.ms", "500")
         .set("queue.buffering.max.messages", "100000")
         .set("linger.ms", "5");
-    let producer: ThreadedProducer<Counting> = config.create_with_context(Counting(counts.clone()))?;
+    let producer: ThreadedProducer<Counting> =
+        config.create_with_context(Counting(counts.clone()))?;
     let mut sent = 0;
     for line in lines(&fs::read(job.file)?) {
         send(&producer, job.topic, line)?;
         sent += 1;
     }
     producer.flush(Duration::from_secs(300))?;
-    let (acked, failed) = (counts.acked.load(Ordering::SeqCst), counts.failed.load(Ordering::SeqCst));
+    let (acked, failed) = (
+        counts.acked.load(Ordering::SeqCst),
+        counts.failed.load(Ordering::SeqCst),
+    );
     if acked != sent || failed != 0 {
         return Err(format!("{sent} sent, {acked} acknowledged, {failed} failed").into());
     }
@@ -106,7 +116,9 @@ fn send(producer: &ThreadedProducer<Counting>, topic: &str, line: &[u8]) -> Outc
     loop {
         match producer.send(record) {
             Ok(()) => return Ok(()),
-            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back)) if Instant::now() < deadline => {
+            Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), back))
+                if Instant::now() < deadline =>
+            {
                 record = back;
                 producer.flush(Duration::from_millis(50)).ok();
             }
@@ -116,7 +128,9 @@ fn send(producer: &ThreadedProducer<Counting>, topic: &str, line: &[u8]) -> Outc
 }
 
 fn read(bootstrap: &str, job: &[&str]) -> Outcome {
-    let [topic, partition, offset, count, out] = job else { return Err("read: five arguments".into()) };
+    let [topic, partition, offset, count, out] = job else {
+        return Err("read: five arguments".into());
+    };
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("group.id", "unused-since-partitions-are-assigned")
@@ -137,7 +151,9 @@ fn read(bootstrap: &str, job: &[&str]) -> Outcome {
                 left -= 1;
                 deadline = Instant::now() + PATIENCE;
             }
-            None if Instant::now() > deadline => return Err(format!("{left} records still missing").into()),
+            None if Instant::now() > deadline => {
+                return Err(format!("{left} records still missing").into());
+            }
             None => {}
         }
     }
@@ -147,7 +163,16 @@ fn read(bootstrap: &str, job: &[&str]) -> Outcome {
 
 fn run(bootstrap: &str, verb: &str, job: &[&str], progress: bool) -> Outcome {
     match (verb, job) {
-        ("write", [topic, codec, acks, file]) => write(bootstrap, &Write1 { topic, codec, acks, file, progress }),
+        ("write", [topic, codec, acks, file]) => write(
+            bootstrap,
+            &Write1 {
+                topic,
+                codec,
+                acks,
+                file,
+                progress,
+            },
+        ),
         ("read", job) => read(bootstrap, job),
         _ => Err(format!("{verb} with {} arguments", job.len()).into()),
     }
@@ -167,13 +192,25 @@ fn jobs(bootstrap: &str, file: &str) -> Outcome {
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let verb = args.first().map_or("", String::as_str);
-    let given: HashMap<&str, &str> =
-        args[1..].chunks_exact(2).map(|pair| (pair[0].trim_start_matches('-'), pair[1].as_str())).collect();
+    let given: HashMap<&str, &str> = args[1..]
+        .chunks_exact(2)
+        .map(|pair| (pair[0].trim_start_matches('-'), pair[1].as_str()))
+        .collect();
     let option = |name: &str| given.get(name).copied().unwrap_or_default();
     let outcome = match verb {
         "jobs" => jobs(option("bootstrap"), option("file")),
-        "write" => run(option("bootstrap"), verb, &["topic", "codec", "acks", "file"].map(option), true),
-        _ => run(option("bootstrap"), verb, &["topic", "partition", "offset", "count", "out"].map(option), true),
+        "write" => run(
+            option("bootstrap"),
+            verb,
+            &["topic", "codec", "acks", "file"].map(option),
+            true,
+        ),
+        _ => run(
+            option("bootstrap"),
+            verb,
+            &["topic", "partition", "offset", "count", "out"].map(option),
+            true,
+        ),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

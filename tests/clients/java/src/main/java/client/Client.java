@@ -28,6 +28,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /** The Java client: a producer, a consumer that assigns itself partitions, and the admin client. */
 public final class Client {
     private static final long PATIENCE_MS = 60_000;
+    private static final long END_PATIENCE_MS = 10_000;
 
     private Client() {}
 
@@ -122,7 +123,7 @@ public final class Client {
     /** Waits until the end of partition 0 has reached a count (acks=0 may still be on its way), which it must not pass. */
     private static void end(String bootstrap, String topic, long expected) throws Exception {
         TopicPartition partition = new TopicPartition(topic, 0);
-        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        long deadline = System.currentTimeMillis() + END_PATIENCE_MS;
         try (Admin admin = Admin.create(properties(bootstrap))) {
             long end = -1;
             while (end < expected && System.currentTimeMillis() < deadline) {
