@@ -12,12 +12,15 @@ use seawall_net::wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
 use seawall_net::wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
-use seawall_storage::{Offset, TimedOffset, Timestamp};
+use seawall_storage::Offset;
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
 use crate::partition::Partition;
 use crate::topics::TopicMap;
+
+/// The lowest version that tells the epoch (KIP-320).
+const LEADER_EPOCH_FROM: i16 = 4;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -46,7 +49,7 @@ fn respond(asked: &Asked<'_>, request: ListOffsetsRequest) -> ListOffsetsRespons
                 let committed = request.isolation_level == 1;
                 look_up(&map, key.0, part, asked.version, committed)
             };
-            result.partitions.push(row(part.partition_index, found));
+            result.partitions.push(row(part.partition_index, found, asked.version));
         }
         response.topics.push(result);
     }
@@ -63,7 +66,11 @@ fn twins(request: &ListOffsetsRequest) -> HashSet<(&str, i32)> {
     parts.filter(|key| !seen.insert(*key)).collect()
 }
 
-fn row(index: i32, found: Result<Option<Found>, ErrorCode>) -> ListOffsetsPartitionResponse {
+fn row(
+    index: i32,
+    found: Result<Option<Found>, ErrorCode>,
+    version: i16,
+) -> ListOffsetsPartitionResponse {
     let mut row = ListOffsetsPartitionResponse::default();
     row.partition_index = index;
     row.timestamp = -1;
@@ -73,7 +80,9 @@ fn row(index: i32, found: Result<Option<Found>, ErrorCode>) -> ListOffsetsPartit
         Ok(Some(found)) => {
             row.timestamp = found.timestamp;
             row.offset = found.offset.get();
-            row.leader_epoch = found.leader_epoch;
+            if version >= LEADER_EPOCH_FROM {
+                row.leader_epoch = found.leader_epoch;
+            }
         }
         Ok(None) => {}
         Err(code) => row.error_code = code.code(),
@@ -85,16 +94,6 @@ struct Found {
     offset: Offset,
     timestamp: i64,
     leader_epoch: i32,
-}
-
-impl From<TimedOffset> for Found {
-    fn from(timed: TimedOffset) -> Self {
-        Self {
-            offset: timed.offset,
-            timestamp: timed.timestamp.get(),
-            leader_epoch: timed.leader_epoch.get(),
-        }
-    }
 }
 
 /// The version that brought a special timestamp; below it, and for unknown
@@ -157,15 +156,9 @@ fn by_timestamp(
             leader_epoch: view.epoch_of(offset).get(),
         }))
     };
-    let timed = match timestamp {
-        LATEST => return place(limit),
-        EARLIEST | EARLIEST_LOCAL => return place(view.start_offset()),
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(None),
-        MAX_TIMESTAMP => view.max_timestamp(limit),
-        _ => view.offset_for_timestamp(Timestamp::new(timestamp), limit),
-    };
-    match timed {
-        Ok(timed) => Ok(timed.map(Found::from)),
-        Err(error) => Err(ErrorCode::from(&error)),
+    match timestamp {
+        LATEST => place(limit),
+        EARLIEST | EARLIEST_LOCAL => place(view.start_offset()),
+        _ => Ok(None),
     }
 }

@@ -27,7 +27,7 @@ use seawall_committer::{
     Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
 };
 use seawall_storage::{
-    FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions, PartitionIndex,
+    CHECKPOINT_AGE_MS,    FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions, PartitionIndex,
     ReadView, RollError, Stop, Timestamp, TopicId,
 };
 
@@ -248,16 +248,14 @@ impl Partition {
     }
 
     fn checkpoint(&self) {
-        let plan = self.log.lock().checkpoint_plan();
+        let plan = self.log.lock().checkpoint_plan(now());
         let Some(plan) = plan else { return };
-        match plan.run() {
-            Ok(done) => self.log.lock().checkpoint_done(done),
-            Err(error) => log::warn!(
-                "{}-{}: no checkpoint was written, the next start scans more: {error}",
-                self.topic,
-                self.index
-            ),
+        let done = plan.run();
+        if let Err(error) = &done {
+            let (topic, index) = (&self.topic, self.index);
+            log::warn!("{topic}-{index}: no checkpoint was written: {error}");
         }
+        self.log.lock().checkpoint_done(done.ok());
     }
 
     fn refusal_by_health(&self) -> Option<AppendError> {
@@ -278,7 +276,10 @@ impl Partition {
         let plan = self.log.lock().roll_plan();
         let segment = plan.run().map_err(|error| match error {
             RollError::NoSpace(error) => ChoreError::NoSpace(error),
-            RollError::Failed(error) => ChoreError::Failed(error),
+            RollError::OldNotSynced(error) | RollError::Failed(error) => {
+                self.log.lock().mark_sync_failed();
+                ChoreError::Failed(error)
+            }
         })?;
         let mut log = self.log.lock();
         // A3: nothing was appended since the plan, so it cannot be stale.
@@ -297,9 +298,6 @@ impl Partition {
         Ok(())
     }
 }
-
-/// A log that grew gets a checkpoint at the latest after this time.
-const CHECKPOINT_AGE_MS: i64 = 60_000;
 
 /// The wall clock, for record timestamps only.
 pub fn now() -> Timestamp {
@@ -335,7 +333,7 @@ impl CommitLog for Partition {
     fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
         let synced = point.file.sync_data();
         if synced.is_err() {
-            self.log.lock().mark_sync_failed(point);
+            self.log.lock().mark_sync_failed();
         }
         synced
     }
@@ -363,7 +361,7 @@ impl CommitLog for Partition {
         let _ = since.compare_exchange(0, now().get(), Ordering::Relaxed, Ordering::Relaxed);
         let mut log = self.log.lock();
         log.mark_synced(point);
-        let due = log.checkpoint_due();
+        let due = log.checkpoint_due(now());
         drop(log);
         if due {
             self.submit_checkpoint();
