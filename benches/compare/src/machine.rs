@@ -4,6 +4,7 @@
 //! Does not: know Kafka.
 
 use std::fs::{self, File, OpenOptions};
+use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
@@ -15,6 +16,7 @@ use crate::error::{Doing, Error, Result};
 
 /// A Produce answer has about this many bytes.
 const REPLY_BYTES: usize = 64;
+const TOUCHED_PIECE: usize = 64 << 20;
 
 /// R: the mean time of one request of `bytes` and its small reply between two threads over loopback TCP.
 pub(crate) fn round_trip(bytes: usize, time: Duration) -> Result<Duration> {
@@ -91,6 +93,21 @@ pub(crate) fn plain_write(
         writes += 1;
     }
     Ok(writes as f64 / started.elapsed().as_secs_f64())
+}
+
+/// Touches up to `gib` GiB of memory, at most half of what is available, and gives it back. A virtual machine's host
+/// provides a page when it is touched for the first time; without this, whoever first grows the page cache pays for it.
+pub(crate) fn touch_memory(gib: usize) -> Result<()> {
+    let info = fs::read_to_string("/proc/meminfo").doing("read /proc/meminfo")?;
+    let available_kib = info
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
+        .unwrap_or_default();
+    let pieces = (gib << 30).min(available_kib * 512) / TOUCHED_PIECE;
+    let held: Vec<Vec<u8>> = (0..pieces).map(|_| vec![1; TOUCHED_PIECE]).collect();
+    drop(black_box(held));
+    Ok(())
 }
 
 /// Waits until nothing is left to be written back on the file system of `dir`, so that one load does not pay for the

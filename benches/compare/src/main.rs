@@ -106,6 +106,9 @@ struct CompareArgs {
     /// A load ends early after this much, in MiB
     #[arg(long, default_value_t = 512)]
     load_mib_max: u64,
+    /// Memory to touch and give back first, in GiB, so that no broker waits for a hypervisor's pages
+    #[arg(long, default_value_t = 8)]
+    touch_gib: usize,
     /// Producers use producer ids and sequences
     #[arg(long)]
     idempotent: bool,
@@ -240,6 +243,7 @@ fn compare(args: &CompareArgs) -> Result<bool> {
     let work = prepare(&args.work)?;
     let mut throughput = None;
     if wanted(Part::Throughput) {
+        machine::touch_memory(args.touch_gib)?;
         let done = throughput::run(&programs, &work, plan(args)?)?;
         report::figures(&names, &done);
         throughput = Some(done);
