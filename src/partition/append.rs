@@ -30,7 +30,7 @@ struct Written {
 
 impl Around for Arc<Partition> {
     fn refusal(&self) -> Option<AppendError> {
-        if !self.dir.ownership.is_fresh() {
+        if !self.dir.claim.is_fresh() {
             return Some(AppendError::Refused(Refusal::NotOwner));
         }
         if self.gate.is_online() {
