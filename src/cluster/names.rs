@@ -3,6 +3,7 @@
 //! Owns:     Kafka's rules (`org.apache.kafka.common.internals.Topic`), and the one list of names of ours that stand
 //!           in the root of a log dir beside the topics' directories.
 //! Does not: know which topics exist (the catalog does, and refuses collisions).
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -122,6 +123,13 @@ impl TopicName {
     /// Names that are equal in this form collide: metrics write '.' as '_'.
     pub(crate) fn collision_key(&self) -> String {
         self.0.replace('.', "_")
+    }
+}
+
+/// Maps keyed by names are asked with the texts of requests: equality, order and hash are those of the text.
+impl Borrow<str> for TopicName {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

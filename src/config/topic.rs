@@ -197,6 +197,15 @@ impl TopicConfig {
         Ok(Effective { settings, set }.typed(overrides.clone()))
     }
 
+    /// What holds for a topic without overrides.
+    pub(crate) fn defaults(settings: &Settings) -> TopicConfig {
+        Effective {
+            settings,
+            set: BTreeMap::new(),
+        }
+        .typed(BTreeMap::new())
+    }
+
     /// What the topic's owner set.
     pub(crate) fn overrides(&self) -> &BTreeMap<String, String> {
         &self.overrides
