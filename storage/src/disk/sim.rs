@@ -141,6 +141,14 @@ impl SimDisk {
         self.shared.with(|s| s.restart(crash));
     }
 
+    /// Another disk with the same content and state.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        let token = ArrayQueue::new(1);
+        drop(token.push(Box::new(self.shared.with(|s| s.clone()))));
+        Self { shared: Arc::new(Shared { token }) }
+    }
+
     /// How many calls of a kind (`None`: of all kinds that change something) were made.
     pub fn calls(&self, op: Option<SimOp>) -> u64 {
         self.shared.with(|s| s.calls(op))

@@ -27,7 +27,7 @@ enum Change {
     Len(u64),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Node {
     is_dir: bool,
     cached: Vec<u8>,
@@ -61,7 +61,7 @@ impl NameChange {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     nodes: Vec<Node>,
     names: BTreeMap<PathBuf, NodeId>,
@@ -332,7 +332,6 @@ impl State {
     pub(super) fn restart(&mut self, crash: Crash) {
         self.lives += 1;
         self.power_is_off = false;
-        self.faults.clear();
         let mut dice = match crash {
             Crash::KeepAll => return,
             Crash::LoseAll => None,
