@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
+use socket2::SockRef;
 
 use crate::config::Limits;
 use crate::mailbox::{Accepted, Mailbox, Message};
@@ -151,8 +152,10 @@ impl Acceptor {
                 ));
             }
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            log::debug!("no TCP_NODELAY for {peer}: {error}");
+        // Replies are written as a whole; peers that vanish without a word are noticed.
+        let socket = SockRef::from(&stream);
+        if let Err(error) = stream.set_nodelay(true).and(socket.set_keepalive(true)) {
+            log::debug!("no socket options for {peer}: {error}");
         }
         self.counters.accepted.add(1);
         self.next_mailbox = (self.next_mailbox + 1) % self.mailboxes.len().max(1);

@@ -192,6 +192,12 @@ impl<C> Conn<C> {
         self.carry = Vec::new();
     }
 
+    /// The server stops: starts nothing more, and tells the service not to wait for more.
+    pub(crate) fn drain<S: Service<Conn = C>>(&mut self, service: &S) {
+        self.close_in_order(CloseReason::ServerStops);
+        self.announce_end(service);
+    }
+
     /// Does all that can be done without waiting: moves replies into the output, writes, reads,
     /// starts requests.
     pub(crate) fn turn<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> Turn
@@ -302,7 +308,9 @@ impl<C> Conn<C> {
     where
         S: Service<Conn = C>,
     {
-        self.announce_end(context);
+        if self.end_announced {
+            self.announce_end(context.service);
+        }
         self.start_held(context);
         self.consume_carry(context);
         let mut turn_bytes = 0;
@@ -389,15 +397,15 @@ impl<C> Conn<C> {
 
     /// The peer will send nothing more: what is started is answered, what is not complete is lost.
     fn end_of_stream<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        self.end_announced = true;
-        self.announce_end(context);
+        self.announce_end(context.service);
         self.close_in_order(CloseReason::PeerClosed);
     }
 
-    fn announce_end<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        if self.end_announced && !self.shared.finished.swap(true, Ordering::AcqRel) {
+    /// Tells the service, once, that nothing more will come from the peer.
+    fn announce_end<S: Service<Conn = C>>(&mut self, service: &S) {
+        if !self.shared.finished.swap(true, Ordering::AcqRel) {
             if let Some(state) = &mut self.state {
-                context.service.finished(state);
+                service.finished(state);
             }
         }
     }

@@ -378,9 +378,13 @@ impl<S: Service> EventLoop<S> {
         self.draining = true;
         self.acceptor = None;
         for place in 0..self.conns.len() {
-            if let Some(conn) = &mut self.conns[place] {
-                conn.close_in_order(CloseReason::ServerStops);
-                self.turns.push_back(place);
+            let Some(conn) = &mut self.conns[place] else {
+                continue;
+            };
+            let service = &*self.common.service;
+            match catch_unwind(AssertUnwindSafe(|| conn.drain(service))) {
+                Ok(()) => self.turns.push_back(place),
+                Err(_) => self.panicked(place),
             }
         }
     }
