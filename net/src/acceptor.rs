@@ -143,8 +143,8 @@ impl Acceptor {
         let place = match self.counts.enter(peer.ip()) {
             Ok(place) => place,
             Err(full) => {
-                drop(stream); // A1
                 self.counters.refused.add(1);
+                drop(stream); // A1
                 let max = self.counts.total_max();
                 return self.warn(&format!(
                     "refused a connection from {peer}: {full:?} limit of connections reached \
@@ -175,8 +175,8 @@ impl Acceptor {
         let errno = error.raw_os_error().map(Errno::from_raw);
         if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) && self.spare.take().is_some() {
             if let Ok((stream, peer)) = self.listeners[listener].socket.accept() {
-                drop(stream);
                 self.counters.refused.add(1);
+                drop(stream);
                 log::debug!("refused {peer} for want of descriptors");
             }
             self.spare = open_spare();

@@ -183,7 +183,7 @@ impl<S: Service> EventLoop<S> {
         }
         if let Some(Some(conn)) = self.conns.get_mut(token.0) {
             conn.ready(event);
-            self.turn(token.0);
+            self.turns.push_back(token.0);
         }
     }
 
@@ -312,6 +312,7 @@ impl<S: Service> EventLoop<S> {
             mailbox: Arc::clone(&self.mailbox),
             alive: AtomicBool::new(true),
             finished: AtomicBool::new(false),
+            doomed: AtomicBool::new(false),
             unpark_queued: AtomicBool::new(false),
             frame_bytes_max: AtomicUsize::new(limits.frame_bytes_max_before_login),
             frame_bytes_by_login: [limits.frame_bytes_max_before_login, limits.frame_bytes_max],

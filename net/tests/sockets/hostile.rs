@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use seawall_net::{Limits, ResponseBody};
 
 use crate::support::{
-    Client, EXCLUSIVE, PIPELINED, REFUSED, Random, Toy, eventually, frame, resident_bytes, start,
-    start_with,
+    Client, EXCLUSIVE, PIPELINED, REFUSED, Toy, eventually, frame, start, start_with,
 };
 
 /// Sends bytes on a new connection and expects it to be closed without an answer.
@@ -37,54 +36,6 @@ fn p09_impossible_frame_lengths_close_the_connection() {
         check_closed(&server, &bytes);
     }
     assert_eq!(server.stats().peer_faults, 7);
-}
-
-#[test]
-fn p09_claimed_lengths_cost_nothing() {
-    let (toy, server) = start();
-    let before = resident_bytes();
-    let clients: Vec<_> = (0..200)
-        .map(|_| {
-            let mut client = Client::connect(&server);
-            client.raw(&(1024 * 1024_i32).to_be_bytes());
-            client.raw(b"\0\0\0\x03");
-            client
-        })
-        .collect();
-    eventually("all claims were read", || {
-        server.stats().bytes_in == 200 * 8
-    });
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 64 * 1024 * 1024, "{grown} bytes for 1,600 bytes");
-    drop(clients);
-    eventually("the budget is given back", || {
-        server.stats().frame_bytes_reserved == 0
-    });
-    assert_eq!(toy.started(), 0);
-}
-
-#[test]
-fn p10_frames_of_random_bytes_close_or_answer_and_nothing_grows() {
-    const FRAMES: u64 = 10_000;
-    let (_toy, server) = start();
-    let mut random = Random(42);
-    let mut before = 0;
-    for n in 0..FRAMES {
-        let length = 10 + random.below(200);
-        let mut bytes = u32::try_from(length).unwrap().to_be_bytes().to_vec();
-        bytes.extend(random.bytes(length));
-        let mut client = Client::connect(&server);
-        client.raw(&bytes);
-        client.finish();
-        client.until_closed();
-        if n == FRAMES / 10 {
-            before = resident_bytes();
-        }
-    }
-    let grown = resident_bytes().saturating_sub(before);
-    assert!(grown < 16 * 1024 * 1024, "grew by {grown} bytes");
-    assert_eq!(server.stats().panics, 0);
-    eventually("all are closed", || server.stats().connections == 0);
 }
 
 #[test]

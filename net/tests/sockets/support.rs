@@ -43,6 +43,8 @@ pub(crate) struct Toy {
     pub(crate) opened: AtomicUsize,
     pub(crate) closed: AtomicUsize,
     pub(crate) finished: AtomicUsize,
+    /// Every request is refused by a close.
+    pub(crate) closes_all: AtomicBool,
     /// Frames are bounded by the limit before login unless this is set.
     pub(crate) logged_in: bool,
     /// Bodies are kept, so that their budget is.
@@ -109,9 +111,12 @@ impl Service for Shared {
         if let Some(hoard) = &mut *toy.hoard.lock() {
             hoard.push(body.clone());
         }
-        let Some(&what) = body.first() else {
-            slot.close(CloseReason::Service("an empty body"));
-            return Flow::Done;
+        let what = match body.first() {
+            Some(&what) if !toy.closes_all.load(Ordering::SeqCst) => what,
+            _ => {
+                slot.close(CloseReason::Service("INVALID_REQUEST"));
+                return Flow::Done;
+            }
         };
         act(toy, what, body.slice(1..), slot)
     }
