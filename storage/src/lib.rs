@@ -32,15 +32,12 @@ pub use log::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint, Log, LogCo
 pub use lookup::TimedOffset;
 pub use manifest::{Checkpoint, Manifest};
 pub use names::SegmentName;
-pub use plans::{
-    CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
-};
+pub use plans::{CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll};
 pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use scan::BadBatch;
 pub use types::{
-    LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,
-    TopicId,
+    LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
 };
 pub use view::{EpochStart, ReadBatches, ReadError, ReadSpec, ReadView};

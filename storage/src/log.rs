@@ -20,8 +20,7 @@ use crate::live_index::{IndexEntry, LiveIndex};
 use crate::manifest::{Checkpoint, Manifest};
 use crate::names::SegmentName;
 use crate::plans::{
-    Captured, CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, IndexJob, NewSegment, RollPlan,
-    StaleRoll,
+    Captured, CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, IndexJob, NewSegment, RollPlan, StaleRoll,
 };
 use crate::producers::Producers;
 use crate::recovery::{OpenError, OpenOptions, Recovered, RecoverySummary, recover};
@@ -161,22 +160,13 @@ pub struct Log {
 
 impl Log {
     /// Opens a log and recovers it (DESIGN 7). Writes nothing; a directory that does not exist is made by the first roll.
-    pub fn open(
-        disk: Arc<dyn Disk>,
-        dir: &Path,
-        options: &OpenOptions<'_>,
-    ) -> Result<Self, OpenError> {
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: &OpenOptions<'_>) -> Result<Self, OpenError> {
         let dir: Arc<Path> = Arc::from(dir);
         let found = recover(&disk, &dir, options)?;
         Ok(Self::from_recovered(disk, dir, options, found))
     }
 
-    fn from_recovered(
-        disk: Arc<dyn Disk>,
-        dir: Arc<Path>,
-        options: &OpenOptions<'_>,
-        found: Recovered,
-    ) -> Self {
+    fn from_recovered(disk: Arc<dyn Disk>, dir: Arc<Path>, options: &OpenOptions<'_>, found: Recovered) -> Self {
         Self {
             disk,
             dir,
@@ -193,15 +183,8 @@ impl Log {
             last_batch: found.last_batch,
             active: None,
             producers: found.producers,
-            state: if found.sync_failed {
-                LogState::Failed
-            } else {
-                LogState::Ready
-            },
-            durable: Durable {
-                end: found.end,
-                ..Durable::default()
-            },
+            state: if found.sync_failed { LogState::Failed } else { LogState::Ready },
+            durable: Durable { end: found.end, ..Durable::default() },
             now: options.now,
             index_owed: found.index_owed,
             leftovers: found.leftovers,
@@ -253,9 +236,7 @@ impl Log {
 
     /// Bytes written to the active file since its last sync.
     pub fn unsynced_bytes(&self) -> u64 {
-        self.active
-            .as_ref()
-            .map_or(0, |a| self.end_position.since(a.synced))
+        self.active.as_ref().map_or(0, |a| self.end_position.since(a.synced))
     }
 
     /// Forgets producers that have been silent for `producer_expiry_ms`; returns how many.
@@ -278,38 +259,20 @@ impl Log {
 
     /// Whether the next append needs a new segment whatever its size.
     pub fn needs_roll(&self, now: Timestamp) -> bool {
-        let Some(active) = &self.active else {
-            return true;
-        };
-        let Some(first) = active.first_append else {
-            return false;
-        };
+        let Some(active) = &self.active else { return true };
+        let Some(first) = active.first_append else { return false };
         let age = u64::try_from(now.since_ms(first)).unwrap_or(0);
-        age >= self
-            .config
-            .segment_ms
-            .saturating_sub(self.jitter_ms(active.segment.name))
-            .max(1)
+        age >= self.config.segment_ms.saturating_sub(self.jitter_ms(active.segment.name)).max(1)
     }
 
     fn jitter_ms(&self, name: SegmentName) -> u64 {
-        let seed = crc32c::crc32c(
-            &[
-                self.topic_id.0.as_bytes().as_slice(),
-                &name.base.0.to_be_bytes(),
-            ]
-            .concat(),
-        );
-        u64::from(seed ^ self.partition.0.unsigned_abs())
-            .checked_rem(self.config.segment_jitter_ms)
-            .unwrap_or(0)
+        let seed = crc32c::crc32c(&[self.topic_id.0.as_bytes().as_slice(), &name.base.0.to_be_bytes()].concat());
+        u64::from(seed ^ self.partition.0.unsigned_abs()).checked_rem(self.config.segment_jitter_ms).unwrap_or(0)
     }
 
     /// Whether a batch of `bytes` that would end at `last` fits the active segment when that is `size` long.
     pub(crate) fn fits(&self, size: Position, bytes: u64, last: Offset) -> bool {
-        let Some(active) = &self.active else {
-            return false;
-        };
+        let Some(active) = &self.active else { return false };
         let limit = self.config.segment_bytes.min(SEGMENT_BYTES_MAX);
         let offsets_fit = last.since(active.segment.name.base) <= RELATIVE_OFFSET_MAX;
         size == Position::ZERO || (size.plus(bytes).0 <= limit && offsets_fit)
@@ -321,10 +284,7 @@ impl Log {
         if self.state == LogState::Failed {
             return None;
         }
-        let active = self
-            .active
-            .as_ref()
-            .filter(|a| a.synced < self.end_position)?;
+        let active = self.active.as_ref().filter(|a| a.synced < self.end_position)?;
         let point = FlushPoint {
             file: Arc::clone(&active.file),
             end: self.end,
@@ -332,10 +292,7 @@ impl Log {
             segment: active.segment.name,
         };
         let growth = self.durable.bytes.saturating_add(self.unsynced_bytes());
-        if self.durable.captured.is_none()
-            && !self.durable.running
-            && self.durable.is_due(growth, self.now)
-        {
+        if self.durable.captured.is_none() && !self.durable.running && self.durable.is_due(growth, self.now) {
             self.capture();
         }
         Some(point)
@@ -343,9 +300,7 @@ impl Log {
 
     /// Keeps the producer facts of the present end for a checkpoint there.
     fn capture(&mut self) {
-        let Some(segment) = self.segments.last() else {
-            return;
-        };
+        let Some(segment) = self.segments.last() else { return };
         self.durable.captured = Some(Captured {
             checkpoint: self.checkpoint(segment.name),
             snapshot: self.encode_snapshot(),
@@ -367,30 +322,17 @@ impl Log {
     }
 
     fn encode_snapshot(&self) -> Vec<u8> {
-        let key = SnapshotKey {
-            topic_id: self.topic_id,
-            partition: self.partition,
-            offset: self.end,
-        };
+        let key = SnapshotKey { topic_id: self.topic_id, partition: self.partition, offset: self.end };
         snapshot::encode(&key, &self.producers)
     }
 
     /// The sync of a flush point succeeded.
     pub fn mark_synced(&mut self, point: &FlushPoint) {
-        let Some(active) = self
-            .active
-            .as_mut()
-            .filter(|a| a.segment.name == point.segment)
-        else {
-            return;
-        };
+        let Some(active) = self.active.as_mut().filter(|a| a.segment.name == point.segment) else { return };
         if self.state == LogState::Failed || point.position <= active.synced {
             return;
         }
-        self.durable.bytes = self
-            .durable
-            .bytes
-            .saturating_add(point.position.since(active.synced));
+        self.durable.bytes = self.durable.bytes.saturating_add(point.position.since(active.synced));
         active.synced = point.position;
         self.durable.end = self.durable.end.max(point.end);
     }
@@ -402,18 +344,12 @@ impl Log {
 
     /// How to begin a new segment at the present end. No append may run between this and `install`.
     pub fn roll_plan(&self) -> RollPlan {
-        let old = self
-            .active
-            .as_ref()
-            .filter(|a| a.synced < self.end_position);
+        let old = self.active.as_ref().filter(|a| a.synced < self.end_position);
         RollPlan {
             disk: Arc::clone(&self.disk),
             dir: Arc::clone(&self.dir),
             old: old.map(|a| Arc::clone(&a.file)),
-            name: SegmentName {
-                epoch: self.epoch,
-                base: self.end,
-            },
+            name: SegmentName { epoch: self.epoch, base: self.end },
             new_dir: self.new_dir,
             leftovers: self.leftovers.clone(),
         }
@@ -422,10 +358,7 @@ impl Log {
     /// Makes the new segment the active one. The old file is durable, its index is owed to the next checkpoint.
     pub fn install(&mut self, new: NewSegment) -> Result<(), StaleRoll> {
         let active_name = self.active.as_ref().map(|a| a.segment.name);
-        if new.name.base != self.end
-            || new.name.epoch != self.epoch
-            || active_name == Some(new.name)
-        {
+        if new.name.base != self.end || new.name.epoch != self.epoch || active_name == Some(new.name) {
             return Err(StaleRoll);
         }
         self.durable.bytes = self.durable.bytes.saturating_add(self.unsynced_bytes());
@@ -451,12 +384,7 @@ impl Log {
 
     fn activate(&self, new: NewSegment) -> Active {
         let index = Arc::new(LiveIndex::default());
-        let live = LivePart {
-            index: Arc::clone(&index),
-            from: Position::ZERO,
-            from_offset: new.name.base,
-            last: None,
-        };
+        let live = LivePart { index: Arc::clone(&index), from: Position::ZERO, from_offset: new.name.base, last: None };
         let writer = Arc::new(OpenSegment::new(Arc::clone(&new.file), 0));
         let segment = Segment::new(new.name, &self.disk, &self.dir).with(Some(writer), Some(live));
         Active {
@@ -501,21 +429,10 @@ impl Log {
     }
 
     fn index_jobs(&self) -> Vec<IndexJob> {
-        let ends = self
-            .segments
-            .iter()
-            .skip(1)
-            .map(|s| s.name.base)
-            .chain([self.end]);
+        let ends = self.segments.iter().skip(1).map(|s| s.name.base).chain([self.end]);
         let owed = |s: &Segment| self.index_owed.iter().any(|o| o.name == s.name);
         let pairs = self.segments.iter().zip(ends).filter(|(s, _)| owed(s));
-        pairs
-            .map(|(s, end)| IndexJob {
-                segment: Arc::clone(s),
-                end,
-                resources: Arc::clone(&self.resources),
-            })
-            .collect()
+        pairs.map(|(s, end)| IndexJob { segment: Arc::clone(s), end, resources: Arc::clone(&self.resources) }).collect()
     }
 
     /// A checkpoint plan is over; `None` if it failed, then a later one does its work.
@@ -528,11 +445,7 @@ impl Log {
         let active = self.active.as_ref().map(|a| a.segment.name);
         let light = |s: &Arc<Segment>| {
             let indexed = done.indexed.contains(&s.name) && active != Some(s.name);
-            if indexed {
-                Arc::new(s.with(None, None))
-            } else {
-                Arc::clone(s)
-            }
+            if indexed { Arc::new(s.with(None, None)) } else { Arc::clone(s) }
         };
         self.segments = self.segments.iter().map(light).collect();
     }
@@ -540,10 +453,7 @@ impl Log {
     /// What a clean stop has to write; `None` when nothing changed since the log was opened, or when it is Failed.
     /// No append may run from here on.
     pub fn close_plan(&self) -> Option<ClosePlan> {
-        let last = self
-            .segments
-            .last()
-            .filter(|_| self.changed && self.state != LogState::Failed)?;
+        let last = self.segments.last().filter(|_| self.changed && self.state != LogState::Failed)?;
         let mut indexes = self.index_jobs();
         if let Some(active) = &self.active {
             indexes.push(IndexJob {
@@ -552,20 +462,13 @@ impl Log {
                 resources: Arc::clone(&self.resources),
             });
         }
-        let owed = self
-            .active
-            .as_ref()
-            .filter(|a| a.synced < self.end_position);
+        let owed = self.active.as_ref().filter(|a| a.synced < self.end_position);
         Some(ClosePlan {
             disk: Arc::clone(&self.disk),
             dir: Arc::clone(&self.dir),
             file: owed.map(|a| Arc::clone(&a.file)),
             cut: self.cut_plan(),
-            manifest: Manifest {
-                epoch: self.epoch,
-                high_watermark: self.end,
-                log_start: self.start,
-            },
+            manifest: Manifest { epoch: self.epoch, high_watermark: self.end, log_start: self.start },
             snapshot: self.encode_snapshot(),
             checkpoint: self.checkpoint(last.name),
             indexes,
@@ -574,14 +477,8 @@ impl Log {
 
     /// How to cut the rest of a write that found no space; `None` unless the state is `NeedsCut`.
     pub fn cut_plan(&self) -> Option<CutPlan> {
-        let active = self
-            .active
-            .as_ref()
-            .filter(|_| self.state == LogState::NeedsCut)?;
-        Some(CutPlan {
-            file: Arc::clone(&active.file),
-            len: self.end_position,
-        })
+        let active = self.active.as_ref().filter(|_| self.state == LogState::NeedsCut)?;
+        Some(CutPlan { file: Arc::clone(&active.file), len: self.end_position })
     }
 
     /// The cut succeeded: appends are taken again.
@@ -600,24 +497,15 @@ impl Log {
 impl Durable {
     fn is_due(&self, bytes: u64, now: Timestamp) -> bool {
         let growth = bytes.saturating_sub(self.checkpoint_bytes);
-        let old = self
-            .checkpoint_at
-            .is_none_or(|at| now.since_ms(at).saturating_abs() >= CHECKPOINT_AGE_MS);
+        let old = self.checkpoint_at.is_none_or(|at| now.since_ms(at).saturating_abs() >= CHECKPOINT_AGE_MS);
         growth >= CHECKPOINT_GROWTH_BYTES || (growth > 0 && old)
     }
 }
 
 /// The active segment as one that does not grow any more.
 fn seal(active: &Active, last: LastBatch) -> Arc<Segment> {
-    let place = (
-        active.segment.relative(last.base),
-        u32::try_from(last.position.0).unwrap_or(u32::MAX),
-    );
+    let place = (active.segment.relative(last.base), u32::try_from(last.position.0).unwrap_or(u32::MAX));
     let last = active.max.map(|max| IndexEntry::new(place, max));
-    let live = active
-        .segment
-        .live
-        .clone()
-        .map(|live| LivePart { last, ..live });
+    let live = active.segment.live.clone().map(|live| LivePart { last, ..live });
     Arc::new(active.segment.with(None, live))
 }

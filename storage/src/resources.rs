@@ -54,9 +54,7 @@ impl Resources {
     /// `handles_max`: how many clean segments may stay open.
     pub fn new(handles_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            handles: (0..handles_max.max(1))
-                .map(|_| ArrayQueue::new(1))
-                .collect(),
+            handles: (0..handles_max.max(1)).map(|_| ArrayQueue::new(1)).collect(),
             small: ArrayQueue::new(SMALL_KEPT),
             large: ArrayQueue::new(LARGE_KEPT),
             indexes_rebuilt: AtomicU64::new(0),
@@ -99,14 +97,8 @@ impl Resources {
         } else {
             (Some(&self.large), LARGE_BYTES)
         };
-        let bytes = pool
-            .and_then(ArrayQueue::pop)
-            .unwrap_or_else(|| vec![0; size]);
-        ReadBuffer {
-            bytes,
-            len,
-            home: Arc::clone(self),
-        }
+        let bytes = pool.and_then(ArrayQueue::pop).unwrap_or_else(|| vec![0; size]);
+        ReadBuffer { bytes, len, home: Arc::clone(self) }
     }
 
     fn take_back(&self, bytes: Vec<u8>) {

@@ -9,8 +9,7 @@ use seawall_storage::names::{CHECKPOINT, MANIFEST, SNAPSHOT};
 use seawall_storage::{Batch, Log, Offset, OpenError, ReadError, Stop};
 
 use crate::support::{
-    Setup, append, assert_contiguous, close, flush, header, idempotent, offered, parse, payload,
-    plain, read_all, seal, spec,
+    Setup, append, assert_contiguous, close, flush, header, idempotent, offered, parse, payload, plain, read_all, seal, spec,
 };
 
 const DIR: &str = "/topic/3";
@@ -25,12 +24,7 @@ fn setup() -> (SimDisk, Setup) {
 
 fn on_fork(disk: &SimDisk, setup: &Setup) -> (SimDisk, Setup) {
     let fork = disk.fork();
-    let setup = Setup {
-        disk: Arc::new(fork.clone()),
-        dir: setup.dir.clone(),
-        resources: setup.resources.clone(),
-        ..*setup
-    };
+    let setup = Setup { disk: Arc::new(fork.clone()), dir: setup.dir.clone(), resources: setup.resources.clone(), ..*setup };
     (fork, setup)
 }
 
@@ -40,11 +34,7 @@ fn path(name: &str) -> PathBuf {
 
 fn files(disk: &SimDisk, ext: &str) -> Vec<String> {
     let list = disk.list(Path::new(DIR)).expect("list");
-    let mut names: Vec<_> = list
-        .into_iter()
-        .map(|e| e.name)
-        .filter(|n| n.ends_with(ext))
-        .collect();
+    let mut names: Vec<_> = list.into_iter().map(|e| e.name).filter(|n| n.ends_with(ext)).collect();
     names.sort();
     names
 }
@@ -61,10 +51,7 @@ fn closed() -> (SimDisk, Setup) {
     let mut log = setup.open(Stop::Clean);
     for tag in 0..40 {
         let sequence = i32::try_from(tag).expect("small") * 2;
-        append(
-            &mut log,
-            &[plain(tag, 1, 60), idempotent(5, 0, sequence, 2)],
-        );
+        append(&mut log, &[plain(tag, 1, 60), idempotent(5, 0, sequence, 2)]);
     }
     close(&log);
     (disk, setup)
@@ -75,12 +62,7 @@ fn assert_all_there(setup: &Setup, what: &str) {
     assert_eq!(log.end_offset(), Offset(120), "{what}");
     for from in [0, 1, 17, 55, 118] {
         let got = log.read_view().read(&spec(from, 1)).expect("read");
-        assert!(
-            got.base <= Offset(from) && got.next > Offset(from),
-            "{what}: {from} in {}..{}",
-            got.base,
-            got.next
-        );
+        assert!(got.base <= Offset(from) && got.next > Offset(from), "{what}: {from} in {}..{}", got.base, got.next);
     }
     assert_contiguous(&read_all(&log, 0, 300), 0, Offset(120));
 }
@@ -94,19 +76,14 @@ fn d01_a_damaged_index_is_rebuilt() {
         ("truncated", |c| c[..c.len() - 3].to_vec()),
         ("short", |c| c[..c.len() - 12].to_vec()),
         ("zeroed", |c| vec![0; c.len()]),
-        ("backwards", |c| {
-            c.chunks(8).rev().flatten().copied().collect()
-        }),
+        ("backwards", |c| c.chunks(8).rev().flatten().copied().collect()),
         ("empty", |_| Vec::new()),
         ("longer", |c| [c, c].concat()),
     ];
     for name in indexes.iter().chain(&times) {
         for (what, damage) in damages {
             let (fork, setup) = on_fork(&disk, &setup);
-            fork.put(
-                &path(name),
-                &damage(&disk.content(&path(name)).expect("there")),
-            );
+            fork.put(&path(name), &damage(&disk.content(&path(name)).expect("there")));
             assert_all_there(&setup, what);
         }
         let (fork, setup) = on_fork(&disk, &setup);
@@ -125,10 +102,7 @@ fn d01_an_index_with_any_bit_flipped_never_hides_a_record() {
         let log = setup.open(Stop::Clean);
         for from in 0..120 {
             let got = log.read_view().read(&spec(from, 1)).expect("read");
-            assert!(
-                got.base <= Offset(from) && got.next > Offset(from),
-                "bit {bit}, offset {from}"
-            );
+            assert!(got.base <= Offset(from) && got.next > Offset(from), "bit {bit}, offset {from}");
         }
     }
 }
@@ -155,9 +129,7 @@ fn batch_with_crc_zero() -> Batch {
     }
     let (mut wanted, mut value) = (crc(0), 0);
     loop {
-        let Some(top) = wanted.checked_ilog2() else {
-            break;
-        };
+        let Some(top) = wanted.checked_ilog2() else { break };
         let same = rows.iter().filter(|(row, _)| row.ilog2() == top);
         let (row, made_of) = same.last().expect("rows span all CRCs");
         (wanted, value) = (wanted ^ row, value ^ made_of);
@@ -190,16 +162,9 @@ fn d03_a_hundred_kills_with_cut_tails_leave_contiguous_offsets() {
     let (disk, setup) = setup();
     let mut end = Offset(0);
     for round in 0..100_usize {
-        let mut log = setup.open(if round == 0 {
-            Stop::Clean
-        } else {
-            Stop::Unclean
-        });
+        let mut log = setup.open(if round == 0 { Stop::Clean } else { Stop::Unclean });
         assert_eq!(log.end_offset(), end);
-        append(
-            &mut log,
-            &[plain(u32::try_from(round).expect("small"), 2, 30)],
-        );
+        append(&mut log, &[plain(u32::try_from(round).expect("small"), 2, 30)]);
         flush(&mut log);
         end = log.end_offset();
         append(&mut log, &[plain(7, 1, 30)]);
@@ -220,22 +185,13 @@ fn d09_a_flipped_bit_in_a_closed_segment_is_reported_and_the_rest_is_served() {
     flip(&disk, &names[1], 100 * 8);
     let log = setup.open(Stop::Clean);
     let base: i64 = names[1][9..29].parse().expect("a name");
-    assert!(matches!(
-        log.read_view().read(&spec(base, 1 << 20)),
-        Err(ReadError::Corrupt { .. })
-    ));
+    assert!(matches!(log.read_view().read(&spec(base, 1 << 20)), Err(ReadError::Corrupt { .. })));
     assert!(log.read_view().read(&spec(base - 1, 1 << 20)).is_ok());
     assert!(log.read_view().read(&spec(119, 1 << 20)).is_ok());
     for name in [CHECKPOINT, SNAPSHOT] {
         disk.remove_file(&path(name)).expect("there");
     }
-    assert!(
-        matches!(
-            setup.try_open(Stop::Unclean),
-            Err(OpenError::Corrupt { .. })
-        ),
-        "a full scan says so"
-    );
+    assert!(matches!(setup.try_open(Stop::Unclean), Err(OpenError::Corrupt { .. })), "a full scan says so");
     assert_eq!(files(&disk, ".log"), names, "nothing was deleted");
 }
 
@@ -248,10 +204,7 @@ fn d09_a_flipped_bit_below_the_checkpoint_is_never_taken_for_a_torn_tail() {
     for bit in (0..content.len() * 8).step_by(53) {
         let (fork, setup) = on_fork(&disk, &setup);
         flip(&fork, &name, bit);
-        let start = ends
-            .iter()
-            .rfind(|end| **end <= bit / 8)
-            .expect("0 is there");
+        let start = ends.iter().rfind(|end| **end <= bit / 8).expect("0 is there");
         // The leader epoch alone lies outside of both the CRC and the sequence of offsets.
         let unseen = (12..16).contains(&(bit / 8 - start));
         match setup.try_open(Stop::Unclean) {
@@ -259,16 +212,10 @@ fn d09_a_flipped_bit_below_the_checkpoint_is_never_taken_for_a_torn_tail() {
                 assert_eq!(log.end_offset(), Offset(120), "bit {bit}");
                 assert_eq!(read_to_the_end(&log).is_ok(), unseen, "bit {bit}");
             }
-            Err(OpenError::DurabilityViolation { .. }) => {
-                assert!(bit / 8 >= ends[ends.len() - 2], "bit {bit}")
-            }
+            Err(OpenError::DurabilityViolation { .. }) => assert!(bit / 8 >= ends[ends.len() - 2], "bit {bit}"),
             Err(other) => panic!("bit {bit}: {other}"),
         }
-        assert_eq!(
-            fork.content(&path(&name)).map(|c| c.len()),
-            Some(content.len()),
-            "nothing was cut"
-        );
+        assert_eq!(fork.content(&path(&name)).map(|c| c.len()), Some(content.len()), "nothing was cut");
     }
 }
 
@@ -296,18 +243,12 @@ fn d09_a_damaged_manifest_takes_the_partition_offline() {
     let content = disk.content(&path(MANIFEST)).expect("there");
     for damaged in [&content[..content.len() - 3], b"", b"{}", b"{\"epoch\":0}"] {
         disk.put(&path(MANIFEST), damaged);
-        assert!(matches!(
-            setup.try_open(Stop::Clean),
-            Err(OpenError::ManifestDamaged)
-        ));
+        assert!(matches!(setup.try_open(Stop::Clean), Err(OpenError::ManifestDamaged)));
     }
     disk.remove_file(&path(MANIFEST)).expect("there");
     let log = setup.open(Stop::Clean);
     assert!(log.recovery().manifest_missing);
-    assert_eq!(
-        (log.start_offset(), log.end_offset()),
-        (Offset(0), Offset(120))
-    );
+    assert_eq!((log.start_offset(), log.end_offset()), (Offset(0), Offset(120)));
 }
 
 /// A log with five good batches in one file, of which nothing is checkpointed.
@@ -333,31 +274,16 @@ fn d10_torn_tail_ends_at_last_good_batch() {
         let (fork, setup) = on_fork(&disk, &setup);
         fork.put(&path(&name), content);
         let mut log = setup.open(Stop::Unclean);
-        assert_eq!(
-            log.end_offset(),
-            Offset(i64::try_from(good).expect("small")),
-            "{what}"
-        );
+        assert_eq!(log.end_offset(), Offset(i64::try_from(good).expect("small")), "{what}");
         append(&mut log, &[plain(77, 1, 10)]);
         flush(&mut log);
-        assert_eq!(
-            fork.content(&path(&name)).as_deref(),
-            Some(content),
-            "{what}: nothing was cut"
-        );
+        assert_eq!(fork.content(&path(&name)).as_deref(), Some(content), "{what}: nothing was cut");
         fork.restart(Crash::LoseAll);
         let log = setup.open(Stop::Unclean);
-        assert_contiguous(
-            &read_all(&log, 0, 1 << 20),
-            0,
-            Offset(i64::try_from(good + 1).expect("small")),
-        );
+        assert_contiguous(&read_all(&log, 0, 1 << 20), 0, Offset(i64::try_from(good + 1).expect("small")));
     };
     for len in 0..=whole.len() {
-        let good = ends
-            .iter()
-            .rposition(|end| *end <= len)
-            .expect("0 is there");
+        let good = ends.iter().rposition(|end| *end <= len).expect("0 is there");
         check(&whole[..len], good, "cut");
     }
     for length in [-1, 0, 48, 1_000_000, i32::MAX, i32::MIN] {
@@ -371,11 +297,7 @@ fn d10_torn_tail_ends_at_last_good_batch() {
 fn a_bad_batch_with_good_ones_behind_it_is_corruption_when_only_a_process_died() {
     let (disk, mut setup, name, ends) = five_batches();
     flip(&disk, &name, (ends[2] + 70) * 8);
-    assert_eq!(
-        setup.open(Stop::Unclean).end_offset(),
-        Offset(2),
-        "after a power cut it is a tail"
-    );
+    assert_eq!(setup.open(Stop::Unclean).end_offset(), Offset(2), "after a power cut it is a tail");
     setup.recovered_this_boot = true;
     match setup.try_open(Stop::Unclean) {
         Err(OpenError::Corrupt { offset, .. }) => assert_eq!(offset, Offset(2)),
@@ -383,11 +305,7 @@ fn a_bad_batch_with_good_ones_behind_it_is_corruption_when_only_a_process_died()
     }
     let content = disk.content(&path(&name)).expect("there");
     disk.put(&path(&name), &content[..ends[3] + 10]);
-    assert_eq!(
-        setup.open(Stop::Unclean).end_offset(),
-        Offset(2),
-        "nothing good follows: a kill in a write"
-    );
+    assert_eq!(setup.open(Stop::Unclean).end_offset(), Offset(2), "nothing good follows: a kill in a write");
 }
 
 #[test]
@@ -423,13 +341,7 @@ fn d15_an_old_foreign_or_garbage_checkpoint_changes_nothing() {
     let text = String::from_utf8(old[3].clone()).expect("JSON");
     let inside = text.replace("\"batchPosition\": 0", "\"batchPosition\": 7");
     let foreign = text.replace("5ea", "5eb");
-    for content in old.iter().map(Vec::as_slice).chain([
-        inside.as_bytes(),
-        foreign.as_bytes(),
-        b"",
-        b"garbage",
-        &[0; 4000],
-    ]) {
+    for content in old.iter().map(Vec::as_slice).chain([inside.as_bytes(), foreign.as_bytes(), b"", b"garbage", &[0; 4000]]) {
         let (fork, setup) = on_fork(&disk, &setup);
         fork.put(&path(CHECKPOINT), content);
         for stop in [Stop::Clean, Stop::Unclean] {
@@ -448,10 +360,7 @@ fn a_log_that_ends_below_its_checkpoint_is_offline() {
     disk.put(&path(&name), &content[..content.len() - 1]);
     for stop in [Stop::Clean, Stop::Unclean] {
         match setup.try_open(stop) {
-            Err(OpenError::DurabilityViolation {
-                checkpoint,
-                log_end,
-            }) => {
+            Err(OpenError::DurabilityViolation { checkpoint, log_end }) => {
                 assert_eq!((checkpoint, log_end), (Offset(120), Offset(118)));
             }
             other => panic!("{:?}", other.map(|log| log.end_offset())),
@@ -460,13 +369,7 @@ fn a_log_that_ends_below_its_checkpoint_is_offline() {
     for name in files(&disk, ".log") {
         disk.remove_file(&path(&name)).expect("there");
     }
-    assert!(
-        matches!(
-            setup.try_open(Stop::Clean),
-            Err(OpenError::DurabilityViolation { .. })
-        ),
-        "all segments are gone"
-    );
+    assert!(matches!(setup.try_open(Stop::Clean), Err(OpenError::DurabilityViolation { .. })), "all segments are gone");
 }
 
 #[test]
