@@ -1,50 +1,63 @@
 //! The broker: topics on log dirs, and the operations that touch both.
 //!
-//! Owns:     opening, creating, deleting and closing topics with their
-//!           partitions; the parts that all of them share.
+//! Owns:     the parts that all topics share; their start and stop.
 //! Does not: know the wire (the APIs do), the bytes (storage does), sockets, or
 //!           how topics are persisted (the catalog does).
+//!
+//! `topic_ops` opens, creates and deletes topics, `removal` takes what is left
+//! of deleted ones off the disks.
 
-use std::collections::BTreeMap;
+mod removal;
+mod topic_ops;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
-use seawall_storage::{PartitionIndex, Stop};
 
 use crate::cluster::{
-    Cluster, CreateError, DeleteError, OpenError, TopicEntry, TopicName, TopicNameError,
+    Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
-use crate::config::{Config, TopicConfig, TopicConfigError};
+use crate::config::Config;
 use crate::logdir::LogDir;
-use crate::partition::{OpenPartition, Partition, PartitionConfig, now};
+use crate::partition::{Partition, now};
 use crate::timer::Timer;
-use crate::topics::{Slot, Topic, Topics};
+use crate::topics::{Slot, Topics};
 use crate::workers::Workers;
+use removal::Removals;
+
+pub use topic_ops::NewTopic;
 
 /// Workers for due deadlines and what burns CPU: one per core of a small
 /// machine.
 const WORKERS: usize = 2;
+/// How long a claim may take to be given back.
+const RELEASE: Duration = Duration::from_secs(5);
 
-/// How a topic is asked for.
-pub struct NewTopic {
-    /// Its name, not checked yet.
-    pub name: String,
-    /// How many partitions; at least 1.
-    pub partitions: i32,
-    /// Its own configuration, not checked yet.
-    pub overrides: BTreeMap<String, String>,
-    /// Only say what would happen.
-    pub validate_only: bool,
+/// Why the broker did not open. Nothing is left running.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The directories are not what they should be, or not ours.
+    Cluster(ClusterError),
+    /// The system refused a thread.
+    Threads(std::io::Error),
 }
 
-/// What was made, or would have been.
-pub struct CreatedTopic {
-    /// The incarnation; a random one if only asked.
-    pub id: seawall_storage::TopicId,
-    /// What holds for it.
-    pub config: TopicConfig,
+impl From<std::io::Error> for OpenError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Threads(error)
+    }
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cluster(error) => error.fmt(f),
+            Self::Threads(error) => write!(f, "a thread could not be started: {error}"),
+        }
+    }
 }
 
 /// See the module.
@@ -57,14 +70,18 @@ pub struct Broker {
     pub timer: Arc<Timer>,
     work: Arc<Workers>,
     watchdog: Arc<Watchdog>,
-    dirs: Vec<Arc<LogDir>>,
+    /// By their place in `log.dirs`; `None` where one is absent.
+    dirs: Vec<Option<Arc<LogDir>>>,
     cluster: Cluster,
+    removals: Removals,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
 
 impl Broker {
-    /// Claims the log dirs and opens every partition.
+    /// Claims the log dirs and opens every partition. On a shared file system
+    /// it may wait for half a minute until the last owner is provably gone;
+    /// `stop` ends that wait.
     ///
     /// # Errors
     /// A dir cannot be claimed or a thread not started. A partition that cannot
@@ -72,20 +89,19 @@ impl Broker {
     pub fn open(
         config: Config,
         endpoints: Vec<(String, u16)>,
+        stop: Arc<StopSignal>,
     ) -> Result<Arc<Self>, OpenError> {
-        let cluster = Cluster::open(&config)?;
+        let options = ClusterOptions::new(&config, stop, Arc::new(lost));
+        let mut cluster = Cluster::open(&options).map_err(OpenError::Cluster)?;
+        for finding in &cluster.findings {
+            log::warn!("{finding}");
+        }
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
-        let dirs = cluster.log_dirs();
-        let queued_max = config.queued_request_bytes_max / 2 / dirs.len().max(1) as u64;
-        let dirs = dirs.iter().enumerate().map(|(index, claimed)| {
-            let ownership = Arc::clone(&claimed.ownership);
-            let watchdog = Arc::clone(&watchdog);
-            LogDir::start(index, &claimed.path, ownership, watchdog, queued_max)
-        });
-        let dirs = dirs.collect::<Result<Vec<_>, _>>()?;
+        let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
             config,
             topics: Topics::default(),
@@ -94,9 +110,11 @@ impl Broker {
             watchdog,
             dirs,
             cluster,
+            removals,
             endpoints,
         });
         broker.open_topics();
+        broker.say_recovered();
         Ok(broker)
     }
 
@@ -107,7 +125,7 @@ impl Broker {
 
     /// The cluster's id.
     pub fn cluster_id(&self) -> &str {
-        self.cluster.id()
+        self.cluster.id.as_str()
     }
 
     /// Where a client of that connection is told to go.
@@ -115,190 +133,43 @@ impl Broker {
         let endpoint = self.endpoints.get(conn.listener());
         endpoint.map_or(("", 0), |(host, port)| (host.as_str(), *port))
     }
-}
-
-/// Topics and their partitions.
-impl Broker {
-    /// Opens every topic of the catalog, all log dirs at once.
-    fn open_topics(self: &Arc<Self>) {
-        let entries = self.cluster.topics();
-        let (done, opened) = crossbeam_channel::unbounded();
-        let mut expected = 0_usize;
-        for (place, entry) in entries.iter().enumerate() {
-            let config = self.effective(entry);
-            for (index, dir) in (0..).zip(&entry.partitions) {
-                expected += 1;
-                let (broker, entry) = (Arc::clone(self), Arc::clone(entry));
-                let (config, done, dir) = (config.clone(), done.clone(), *dir);
-                let open = move || {
-                    let slot = broker.open_partition(&entry, index, dir, &config);
-                    // The receiver outlives every job.
-                    let _ = done.send((place, index, slot));
-                };
-                match self.dirs.get(dir) {
-                    Some(dir) => dir.state.submit(open),
-                    None => open(),
-                }
-            }
-        }
-        let mut slots: Vec<Vec<Option<Slot>>> = entries
-            .iter()
-            .map(|entry| vec![None; entry.partitions.len()])
-            .collect();
-        for (place, index, slot) in opened.iter().take(expected) {
-            let place = slots.get_mut(place);
-            let index: Option<usize> = usize::try_from(index).ok();
-            if let Some(there) = place.and_then(|slots| slots.get_mut(index?)) {
-                *there = Some(slot);
-            }
-        }
-        let topics: Vec<Arc<Topic>> = entries
-            .iter()
-            .zip(slots)
-            .map(|(entry, slots)| self.topic(entry, slots.into_iter().flatten().collect()))
-            .collect();
-        self.topics.insert(&topics);
-    }
-
-    fn topic(&self, entry: &TopicEntry, partitions: Vec<Slot>) -> Arc<Topic> {
-        Arc::new(Topic {
-            name: Arc::clone(&entry.name),
-            id: entry.id,
-            config: arc_swap::ArcSwap::from_pointee(self.effective(entry)),
-            partitions,
-        })
-    }
-
-    /// What holds for a topic. Overrides that do not hold any more (a damaged
-    /// or newer file) are reported and left out: they must not keep the data
-    /// from its readers.
-    fn effective(&self, entry: &TopicEntry) -> TopicConfig {
-        let settings = &self.config.settings;
-        let (config, errors) = TopicConfig::resolve_leniently(settings, &entry.overrides);
-        for error in errors {
-            log::error!("{}: a setting is ignored: {error}", entry.name);
-        }
-        config
-    }
-
-    fn open_partition(
-        &self,
-        entry: &TopicEntry,
-        index: i32,
-        dir: usize,
-        config: &TopicConfig,
-    ) -> Slot {
-        let offline = |why: String| {
-            log::error!("{}-{index} is offline: {why}", entry.name);
-            Slot::Offline(why.into())
-        };
-        let (Some(dir), Some(claimed)) = (self.dirs.get(dir), self.cluster.log_dirs().get(dir))
-        else {
-            return offline("its log dir is absent".into());
-        };
-        let what = OpenPartition {
-            topic: Arc::clone(&entry.name),
-            topic_id: entry.id,
-            index: PartitionIndex::new(index),
-            stop: if claimed.clean { Stop::Clean } else { Stop::Unclean },
-            recovered_this_boot: claimed.recovered_this_boot,
-        };
-        match Partition::open(dir, what, &self.partition_config(config), &|_| {}) {
-            Ok(partition) => Slot::Open(partition),
-            Err(error) => offline(error.to_string()),
-        }
-    }
-
-    fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
-        PartitionConfig {
-            log: seawall_storage::LogConfig {
-                segment_bytes: config.segment_bytes,
-                segment_ms: config.segment_ms,
-                segment_jitter_ms: config.segment_jitter_ms,
-                index_interval_bytes: config.index_interval_bytes,
-                producer_expiry_ms: self.config.producer_id_expiration_ms,
-            },
-            flush_messages: config.flush_messages,
-            flush_ms: config.flush_ms.unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Creates a topic; it can be used when this returns. Blocks on the disk.
-    ///
-    /// # Errors
-    /// Nothing of it was made.
-    pub fn create_topic(&self, new: &NewTopic) -> Result<CreatedTopic, CreateTopicError> {
-        let name = TopicName::parse(&new.name).map_err(CreateTopicError::Name)?;
-        let config = TopicConfig::resolve(&self.config.settings, &new.overrides)
-            .map_err(CreateTopicError::Config)?;
-        let count = usize::try_from(new.partitions).unwrap_or(0);
-        if !(1..=PARTITIONS_PER_TOPIC_MAX).contains(&count) {
-            return Err(CreateTopicError::Partitions(new.partitions));
-        }
-        self.cluster.check_new(&name).map_err(CreateTopicError::Catalog)?;
-        if new.validate_only {
-            let id = seawall_storage::TopicId(uuid::Uuid::new_v4());
-            return Ok(CreatedTopic { id, config });
-        }
-        let entry = self.cluster.create(&name, count, &new.overrides);
-        let entry = entry.map_err(CreateTopicError::Catalog)?;
-        let slots = (0..).zip(&entry.partitions);
-        let slots = slots.map(|(index, dir)| self.open_partition(&entry, index, *dir, &config));
-        let topic = self.topic(&entry, slots.collect());
-        self.topics.insert(&[topic]);
-        log::info!("topic {name} was created with {count} partitions");
-        Ok(CreatedTopic { id: entry.id, config })
-    }
-
-    /// Creates a topic that a client asked metadata of. What goes wrong is for
-    /// the log: the client sees that the topic is not there.
-    pub fn auto_create(&self, name: &str) {
-        let new = NewTopic {
-            name: name.to_owned(),
-            partitions: self.config.num_partitions,
-            overrides: BTreeMap::new(),
-            validate_only: false,
-        };
-        match self.create_topic(&new) {
-            Ok(_) | Err(CreateTopicError::Catalog(CreateError::Exists)) => {}
-            Err(error) => log::warn!("topic {name:?} was not created: {error}"),
-        }
-    }
-
-    /// Deletes a topic: committed and out of sight when this returns; its files
-    /// go afterwards. Blocks on the disk.
-    ///
-    /// # Errors
-    /// The topic is still there.
-    pub fn delete_topic(&self, topic: &Arc<Topic>) -> Result<(), DeleteError> {
-        self.cluster.delete(topic.id)?;
-        self.topics.remove(topic);
-        for partition in topic.open_partitions() {
-            partition.deleted();
-        }
-        log::info!("topic {} was deleted", topic.name);
-        Ok(())
-    }
 
     /// An id that was never handed out before. Blocks on the disk at times.
     ///
     /// # Errors
     /// The next block of ids could not be made durable.
-    pub fn new_producer_id(&self) -> Result<i64, std::io::Error> {
-        self.cluster.new_producer_id()
+    pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
+        self.cluster.producer_ids.next().map(|id| id.get())
     }
-}
 
-/// Life of the parts.
-impl Broker {
-    /// The pool for catalog work; it belongs to the volume of the catalog.
+    /// The pool for catalog work; it belongs to a log dir like all I/O.
     pub fn state_workers(&self) -> Arc<Workers> {
-        self.dirs.first().map_or(&self.work, |dir| &dir.state).clone()
+        self.first_dir(|dir| &dir.state)
     }
 
     /// The pool for look-ups that read from many partitions.
     pub fn read_workers(&self) -> Arc<Workers> {
-        self.dirs.first().map_or(&self.work, |dir| &dir.reads).clone()
+        self.first_dir(|dir| &dir.reads)
+    }
+
+    fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
+        let dir = self.dirs.iter().flatten().next();
+        Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {
+        self.dirs.get(index.0)?.as_ref()
+    }
+
+    /// A process that dies from now on, and nothing else, leaves what the page
+    /// cache has: the next start may take a damaged batch in the middle for
+    /// corruption (DESIGN 7).
+    fn say_recovered(&self) {
+        for dir in self.dirs.iter().flatten() {
+            if let Err(error) = dir.claim.set_recovered(true) {
+                log::warn!("{}: {error}", dir.path.display());
+            }
+        }
     }
 
     /// Adds up a number over all open partitions.
@@ -327,13 +198,14 @@ impl Broker {
         serde_json::json!({ "status": "ok", "unwell": unwell }).to_string()
     }
 
-    /// What is due by the clock in every partition.
-    pub fn sweep(&self) {
+    /// What is due by the clock.
+    pub fn sweep(self: &Arc<Self>) {
         let now_ms = now().get();
         let map = self.topics.load();
         for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
             partition.sweep(now_ms);
         }
+        self.drive_removals();
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -343,74 +215,72 @@ impl Broker {
         for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
             partition.stopping();
         }
+        let dirs = || self.dirs.iter().flatten();
         let mut clean = true;
-        for dir in &self.dirs {
+        for dir in dirs() {
             clean &= dir.stop_appends(deadline);
         }
         clean &= self.close_partitions(deadline);
-        for dir in &self.dirs {
+        for dir in dirs() {
             clean &= dir.stop(deadline);
         }
         self.timer.stop();
         clean &= self.work.stop(deadline);
         self.watchdog.stop();
-        self.cluster.release(clean);
-        clean
+        // Only a clean stop is said to be one: the next start trusts it.
+        clean && self.release()
     }
 
-    /// Closes every partition, many at once.
-    fn close_partitions(&self, deadline: Instant) -> bool {
-        let map = self.topics.load();
-        let (done, closed) = crossbeam_channel::unbounded();
-        let mut expected = 0_usize;
-        for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
-            expected += 1;
-            let (partition, done) = (Arc::clone(partition), done.clone());
-            let state = Arc::clone(&partition.dir().state);
-            state.submit(move || {
-                let result = partition.close();
-                if let Err(error) = &result {
-                    let (topic, index) = (&partition.topic, partition.index);
-                    log::warn!("{topic}-{index}: not closed cleanly: {error}");
-                }
-                let _ = done.send(result.is_ok());
-            });
+    fn release(&self) -> bool {
+        let mut claims: Vec<_> = self.dirs.iter().flatten().map(|dir| &dir.claim).collect();
+        let covered = claims
+            .iter()
+            .any(|claim| Arc::ptr_eq(claim, &self.cluster.claim));
+        if !covered {
+            claims.push(&self.cluster.claim);
         }
-        drop(done);
         let mut clean = true;
-        for _ in 0..expected {
-            clean &= closed.recv_deadline(deadline).unwrap_or(false);
+        for claim in claims {
+            if let Err(error) = claim.release(RELEASE) {
+                log::warn!("{}: not released: {error}", claim.dir().display());
+                clean = false;
+            }
         }
         clean
     }
 }
 
-/// Most partitions of one topic: what a single request may make us open.
-const PARTITIONS_PER_TOPIC_MAX: usize = 10_000;
-
-/// Why a topic was not created. Nothing of it was made.
-#[derive(Debug)]
-pub enum CreateTopicError {
-    /// Client: a name that no topic can have.
-    Name(TopicNameError),
-    /// Client: a configuration that does not hold.
-    Config(TopicConfigError),
-    /// Client: a number of partitions that no topic can have.
-    Partitions(i32),
-    /// The catalog refused it, or its disk.
-    Catalog(CreateError),
+/// A dir that belongs to another broker: nothing may be written any more, so
+/// the process ends on the spot, like one that was killed.
+fn lost(dir: &Path) {
+    log::error!("{} belongs to another broker now; exiting", dir.display());
+    std::process::exit(EXIT_LOST);
 }
 
-impl std::fmt::Display for CreateTopicError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Name(error) => write!(f, "Topic name is invalid: {error}"),
-            Self::Config(error) => error.fmt(f),
-            Self::Partitions(count) => write!(
-                f,
-                "A topic has from 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}."
-            ),
-            Self::Catalog(error) => error.fmt(f),
-        }
+/// The exit status after a dir was lost.
+const EXIT_LOST: i32 = 3;
+
+fn start_dirs(
+    config: &Config,
+    cluster: &Cluster,
+    watchdog: &Arc<Watchdog>,
+) -> Result<Vec<Option<Arc<LogDir>>>, OpenError> {
+    let all = cluster.log_dirs.all();
+    let queued_max = config.queued_request_bytes_max / 2 / all.len().max(1) as u64;
+    let mut dirs = Vec::with_capacity(all.len());
+    for dir in all {
+        dirs.push(match &dir.state {
+            Ok(present) => {
+                let claim = Arc::clone(&present.claim);
+                let watchdog = Arc::clone(watchdog);
+                let started = LogDir::start(dir.index.0, &dir.path, claim, watchdog, queued_max);
+                Some(started?)
+            }
+            Err(absence) => {
+                log::error!("{} is not used: {absence}", dir.path.display());
+                None
+            }
+        });
     }
+    Ok(dirs)
 }

@@ -14,7 +14,7 @@ use seawall_committer::{Committer, CommitterConfig, Watchdog};
 use seawall_storage::Resources;
 use seawall_storage::disk::{Disk, RealDisk};
 
-use crate::cluster::Ownership;
+use crate::cluster::DirClaim;
 use crate::partition::Partition;
 use crate::workers::Workers;
 
@@ -94,7 +94,7 @@ pub struct LogDir {
     /// Watches every I/O call.
     pub watchdog: Arc<Watchdog>,
     /// The claim on the dir.
-    pub ownership: Arc<Ownership>,
+    pub claim: Arc<DirClaim>,
     /// What waits for its append workers.
     pub queued: QueuedBytes,
 }
@@ -107,7 +107,7 @@ impl LogDir {
     pub fn start(
         index: usize,
         path: &Path,
-        ownership: Arc<Ownership>,
+        claim: Arc<DirClaim>,
         watchdog: Arc<Watchdog>,
         queued_bytes_max: u64,
     ) -> io::Result<Arc<Self>> {
@@ -127,7 +127,7 @@ impl LogDir {
             reads: Workers::start(&format!("read-{index}"), READ_WORKERS)?,
             state: Workers::start(&format!("state-{index}"), STATE_WORKERS)?,
             watchdog,
-            ownership,
+            claim,
             queued: QueuedBytes::new(queued_bytes_max),
         }))
     }

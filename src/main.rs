@@ -16,12 +16,15 @@ mod tripwire;
 mod workers;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
+use crossbeam_channel::Receiver;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use cli::{Cli, Command, ConfigCommand};
+use cluster::StopSignal;
 use config::{CommandLine, Config};
 use server::Serving;
 
@@ -53,12 +56,11 @@ fn serve(line: &CommandLine) -> ExitCode {
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
-    // Taken before anything starts, so that no signal is missed.
-    let signals = Signals::new([SIGTERM, SIGINT]);
-    let started = signals.map_err(server::ServeError::System);
-    let started = started.and_then(|signals| Ok((signals, Serving::start(config)?)));
+    let stop = Arc::new(StopSignal::default());
+    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
     match started {
-        Ok((signals, serving)) => run(signals, serving),
+        Ok((signals, serving)) => run(&signals, serving),
         Err(error) => {
             log::error!("not started: {error}");
             ExitCode::FAILURE
@@ -66,15 +68,32 @@ fn serve(line: &CommandLine) -> ExitCode {
     }
 }
 
-fn run(mut signals: Signals, serving: Serving) -> ExitCode {
+/// Starts the thread `signals` before anything else, so that none is missed.
+/// The first signal raises `stop` and comes out of the channel.
+fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                stop.raise();
+                // A second signal has nobody to tell any more.
+                let _ = sender.try_send(signal);
+            }
+        })?;
+    Ok(receiver)
+}
+
+fn run(signals: &Receiver<i32>, serving: Serving) -> ExitCode {
     for addr in serving.addrs() {
         log::info!("listening on {addr}");
     }
     if let Some(addr) = serving.admin_addr() {
         log::info!("metrics on http://{addr}/metrics");
     }
-    let signal = signals.forever().next();
-    log::info!("stopping on signal {}", signal.unwrap_or(0));
+    let signal = signals.recv().unwrap_or(SIGTERM);
+    log::info!("stopping on signal {signal}");
     if serving.stop() {
         log::info!("stopped cleanly");
         ExitCode::SUCCESS

@@ -13,8 +13,8 @@ use seawall_net::{BoundServer, Limits, Listener, NetConfig, NetStats, Server, St
 
 use crate::admin::AdminHttp;
 use crate::api::KafkaService;
-use crate::broker::Broker;
-use crate::cluster::OpenError;
+use crate::broker::{Broker, OpenError};
+use crate::cluster::StopSignal;
 use crate::config::Config;
 
 /// How often partitions are looked through for what is due by the clock.
@@ -70,16 +70,17 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Binds, opens the data, then accepts.
+    /// Binds, opens the data, then accepts. `stop` ends a wait for another
+    /// broker's directory.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(config: Config) -> Result<Self, ServeError> {
+    pub fn start(config: Config, stop: Arc<StopSignal>) -> Result<Self, ServeError> {
         // Bound first: an address in use is found before any dir is claimed.
         let bound = Server::bind(net_config(&config)?).map_err(ServeError::Listen)?;
         let endpoints = endpoints(&config, &bound);
         let admin_listener = config.admin_listener.clone();
-        let broker = Broker::open(config, endpoints).map_err(ServeError::Open)?;
+        let broker = Broker::open(config, endpoints, stop).map_err(ServeError::Open)?;
         let service = Arc::new(KafkaService::new(Arc::clone(&broker)));
         let server = bound.start(service).map_err(ServeError::Listen)?;
         let running = Arc::new(Running { broker, server });

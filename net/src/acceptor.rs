@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
+use socket2::SockRef;
 
 use crate::config::Limits;
 use crate::mailbox::{Accepted, Mailbox, Message};
@@ -142,8 +143,8 @@ impl Acceptor {
         let place = match self.counts.enter(peer.ip()) {
             Ok(place) => place,
             Err(full) => {
-                drop(stream); // A1
                 self.counters.refused.add(1);
+                drop(stream); // A1
                 let max = self.counts.total_max();
                 return self.warn(&format!(
                     "refused a connection from {peer}: {full:?} limit of connections reached \
@@ -151,8 +152,10 @@ impl Acceptor {
                 ));
             }
         };
-        if let Err(error) = stream.set_nodelay(true) {
-            log::debug!("no TCP_NODELAY for {peer}: {error}");
+        // Replies are written as a whole; peers that vanish without a word are noticed.
+        let socket = SockRef::from(&stream);
+        if let Err(error) = stream.set_nodelay(true).and(socket.set_keepalive(true)) {
+            log::debug!("no socket options for {peer}: {error}");
         }
         self.counters.accepted.add(1);
         self.next_mailbox = (self.next_mailbox + 1) % self.mailboxes.len().max(1);
@@ -172,8 +175,8 @@ impl Acceptor {
         let errno = error.raw_os_error().map(Errno::from_raw);
         if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) && self.spare.take().is_some() {
             if let Ok((stream, peer)) = self.listeners[listener].socket.accept() {
-                drop(stream);
                 self.counters.refused.add(1);
+                drop(stream);
                 log::debug!("refused {peer} for want of descriptors");
             }
             self.spare = open_spare();

@@ -10,7 +10,10 @@
 //!     one complete frame are held for it.
 //! C3. The service's state is handed back exactly once, by `closed`.
 
-use std::io::{self, IoSlice, IoSliceMut};
+mod read;
+mod write;
+
+use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -20,10 +23,10 @@ use bytes::{Buf, Bytes};
 use crate::budget::{Budget, Permit};
 use crate::buffers::Pool;
 use crate::config::Limits;
-use crate::frame::{FrameContext, FrameReader, Step};
+use crate::frame::FrameReader;
 use crate::mailbox::{ConnShared, Outcome};
 use crate::quota::Place;
-use crate::replies::{Output, Pending, ReplyHead, WRITE_PARTS_MAX};
+use crate::replies::{Output, Pending, ReplyHead};
 use crate::service::{Class, CloseReason, Flow, ReplySlot, Request, Service};
 use crate::stats::Counters;
 use crate::transport::Transport;
@@ -89,8 +92,6 @@ pub(crate) struct Conn<C> {
     reset: bool,
     /// Close in order, for this reason: start nothing, answer what is started, write it.
     closing: Option<CloseReason>,
-    /// A later request asked for a close; nothing more may start.
-    doomed: bool,
     /// Nothing could start at the end of the last turn.
     blocked: bool,
     /// Everything is written; the peer's end of stream is awaited until then.
@@ -129,7 +130,6 @@ impl<C> Conn<C> {
             end_announced: false,
             reset: false,
             closing: None,
-            doomed: false,
             blocked: false,
             linger_until: None,
             replied: false,
@@ -167,7 +167,6 @@ impl<C> Conn<C> {
 
     /// Notes the end of a request.
     pub(crate) fn complete(&mut self, seq: u64, outcome: Outcome) {
-        self.doomed |= matches!(outcome, Outcome::Close(_));
         self.pending.complete(seq, outcome);
     }
 
@@ -192,6 +191,12 @@ impl<C> Conn<C> {
         self.carry = Vec::new();
     }
 
+    /// The server stops: starts nothing more, and tells the service not to wait for more.
+    pub(crate) fn drain<S: Service<Conn = C>>(&mut self, service: &S) {
+        self.close_in_order(CloseReason::ServerStops);
+        self.announce_end(service);
+    }
+
     /// Does all that can be done without waiting: moves replies into the output, writes, reads,
     /// starts requests.
     pub(crate) fn turn<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> Turn
@@ -210,7 +215,9 @@ impl<C> Conn<C> {
         self.blocked = !self.may_start(context.limits);
         self.note_frame(context.now);
         match read {
-            Turn::Wait if self.reset => Turn::Close(CloseReason::PeerReset),
+            Turn::Wait if self.reset && !self.has_unstarted() => {
+                Turn::Close(CloseReason::PeerReset)
+            }
             Turn::Wait if self.is_finished() => self.finish(context),
             turn => turn,
         }
@@ -219,7 +226,7 @@ impl<C> Conn<C> {
     /// Whether another request may be started, and so whether bytes may be read (C1, C2).
     fn may_start(&self, limits: &Limits) -> bool {
         self.closing.is_none()
-            && !self.doomed
+            && !self.is_doomed()
             && self.parked.is_none()
             && self.held.is_none()
             && !self.waits_for_budget
@@ -235,12 +242,23 @@ impl<C> Conn<C> {
         }
     }
 
+    /// A request that is started asked for a close; nothing more may start.
+    fn is_doomed(&self) -> bool {
+        self.shared.doomed.load(Ordering::Acquire)
+    }
+
     fn note_frame(&mut self, now: Instant) {
         if !self.reader.in_frame() {
             self.frame_since = None;
         } else if self.frame_since.is_none() {
             self.frame_since = Some(now);
         }
+    }
+
+    /// Whether requests arrived that are not started yet. They outlive a broken connection: those
+    /// without an answer were sent by somebody who need not be there any more (acks=0).
+    fn has_unstarted(&self) -> bool {
+        self.held.is_some() || !self.carry.is_empty()
     }
 
     /// Nothing is left to start, to answer or to write, and nothing more is to come.
@@ -292,114 +310,9 @@ impl<C> Conn<C> {
             || self.parked.is_some()
             || self.held.is_some()
             || self.waits_for_budget;
-        (!waits_for_us && past(self.moved_at, limits.idle_deadline)).then_some(CloseReason::Idle)
-    }
-}
-
-/// Reading.
-impl<C> Conn<C> {
-    fn read<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> Turn
-    where
-        S: Service<Conn = C>,
-    {
-        self.announce_end(context);
-        self.start_held(context);
-        self.consume_carry(context);
-        let mut turn_bytes = 0;
-        while self.readable && self.may_start(context.limits) {
-            if turn_bytes >= TURN_BYTES {
-                return Turn::Again;
-            }
-            match self.read_once(context, scratch) {
-                Ok(0) => self.end_of_stream(context),
-                Ok(bytes) => turn_bytes += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
-                Err(_) => return Turn::Close(CloseReason::PeerReset),
-            }
-        }
-        Turn::Wait
-    }
-
-    /// One read: into the frame that is under way and, behind it, into the scratch buffer.
-    fn read_once<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> io::Result<usize>
-    where
-        S: Service<Conn = C>,
-    {
-        let spare = self.reader.spare();
-        let spare_bytes = spare.len();
-        let wanted = spare_bytes + scratch.len();
-        let bytes = self
-            .transport
-            .read_vectored(&mut [IoSliceMut::new(spare), IoSliceMut::new(scratch)])?;
-        self.moved_at = context.now;
-        context.counters.bytes_in.add_bytes(bytes);
-        // A short read emptied the socket: the next byte is a new event. Only an end of stream that
-        // was announced already will not be announced again.
-        self.readable = bytes == wanted || self.end_announced;
-        self.reader.filled(bytes.min(spare_bytes));
-        if bytes > 0 {
-            let behind = &scratch[..bytes.saturating_sub(spare_bytes)];
-            let left = self.consume(context, behind);
-            if left > 0 && self.closing.is_none() {
-                self.carry = behind[behind.len() - left..].to_vec();
-                self.carry_at = 0;
-            }
-        }
-        Ok(bytes)
-    }
-
-    fn consume_carry<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        if !self.may_start(context.limits) {
-            return;
-        }
-        let carry = std::mem::take(&mut self.carry);
-        let left = self.consume(context, &carry[self.carry_at.min(carry.len())..]);
-        if left > 0 && self.closing.is_none() {
-            self.carry_at = carry.len() - left;
-            self.carry = carry;
-        }
-    }
-
-    /// Makes requests of bytes, as far as they may start; returns how many bytes are left.
-    fn consume<S>(&mut self, context: &Context<'_, S>, mut input: &[u8]) -> usize
-    where
-        S: Service<Conn = C>,
-    {
-        while self.may_start(context.limits) {
-            let frames = FrameContext {
-                budget: context.budget,
-                pool: context.pool,
-                frame_bytes_max: self.shared.frame_bytes_max.load(Ordering::Relaxed),
-            };
-            match self.reader.take(&mut input, frames) {
-                Step::NeedBytes => break,
-                Step::NeedBudget(bytes) => self.wait_for_budget(context, bytes),
-                Step::Bad(why) => self.close_in_order(why),
-                Step::Frame(frame) => self.frame(context, frame),
-            }
-        }
-        input.len()
-    }
-
-    fn wait_for_budget<S: Service>(&mut self, context: &Context<'_, S>, bytes: usize) {
-        self.waits_for_budget = true;
-        let shared = &self.shared;
-        context.budget.wait(shared.key(), &shared.mailbox, bytes);
-    }
-
-    /// The peer will send nothing more: what is started is answered, what is not complete is lost.
-    fn end_of_stream<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        self.end_announced = true;
-        self.announce_end(context);
-        self.close_in_order(CloseReason::PeerClosed);
-    }
-
-    fn announce_end<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        if self.end_announced && !self.shared.finished.swap(true, Ordering::AcqRel) {
-            if let Some(state) = &mut self.state {
-                context.service.finished(state);
-            }
-        }
+        let in_frame = self.reader.in_frame() && !self.blocked;
+        let idle = !waits_for_us && !in_frame && past(self.moved_at, limits.idle_deadline);
+        idle.then_some(CloseReason::Idle)
     }
 }
 
@@ -447,10 +360,11 @@ impl<C> Conn<C> {
 
     /// Starts the request that waited for the earlier ones, once they are answered.
     fn start_held<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
-        if self.pending.is_empty() && !self.doomed {
-            if let Some(Held { request, class }) = self.held.take() {
-                self.start(context, request, class);
-            }
+        if self.pending.is_empty()
+            && !self.is_doomed()
+            && let Some(Held { request, class }) = self.held.take()
+        {
+            self.start(context, request, class);
         }
     }
 
@@ -477,52 +391,6 @@ impl<C> Conn<C> {
             Flow::Done => {}
             Flow::Park(parked) => self.parked = Some(parked),
         }
-    }
-}
-
-/// Writing.
-impl<C> Conn<C> {
-    fn write_replies<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) -> Turn {
-        let advanced = self.pending.advance(&mut self.output);
-        context.counters.replies.add(advanced.replies);
-        self.replied |= advanced.replies > 0;
-        self.exclusive &= !self.pending.is_empty();
-        if let Some(why) = advanced.close {
-            self.pending.clear();
-            self.parked = None;
-            self.exclusive = false;
-            self.close_in_order(why);
-        }
-        self.write(context)
-    }
-
-    fn write<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) -> Turn {
-        let mut turn_bytes = 0;
-        while self.writable && !self.output.is_empty() {
-            if turn_bytes >= TURN_BYTES {
-                return Turn::Again;
-            }
-            match self.write_once() {
-                Ok(bytes) => {
-                    self.moved_at = context.now;
-                    context.counters.bytes_out.add_bytes(bytes);
-                    turn_bytes += bytes;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
-                Err(_) => return Turn::Close(CloseReason::PeerReset),
-            }
-        }
-        Turn::Wait
-    }
-
-    fn write_once(&mut self) -> io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); WRITE_PARTS_MAX];
-        let (count, offered) = self.output.slices(&mut slices);
-        let bytes = self.transport.write_vectored(&slices[..count])?;
-        // A short write filled the socket: room is a new event.
-        self.writable = bytes == offered;
-        self.output.wrote(bytes);
-        Ok(bytes)
     }
 }
 

@@ -183,7 +183,7 @@ impl<S: Service> EventLoop<S> {
         }
         if let Some(Some(conn)) = self.conns.get_mut(token.0) {
             conn.ready(event);
-            self.turn(token.0);
+            self.turns.push_back(token.0);
         }
     }
 
@@ -312,6 +312,7 @@ impl<S: Service> EventLoop<S> {
             mailbox: Arc::clone(&self.mailbox),
             alive: AtomicBool::new(true),
             finished: AtomicBool::new(false),
+            doomed: AtomicBool::new(false),
             unpark_queued: AtomicBool::new(false),
             frame_bytes_max: AtomicUsize::new(limits.frame_bytes_max_before_login),
             frame_bytes_by_login: [limits.frame_bytes_max_before_login, limits.frame_bytes_max],
@@ -378,9 +379,13 @@ impl<S: Service> EventLoop<S> {
         self.draining = true;
         self.acceptor = None;
         for place in 0..self.conns.len() {
-            if let Some(conn) = &mut self.conns[place] {
-                conn.close_in_order(CloseReason::ServerStops);
-                self.turns.push_back(place);
+            let Some(conn) = &mut self.conns[place] else {
+                continue;
+            };
+            let service = &*self.common.service;
+            match catch_unwind(AssertUnwindSafe(|| conn.drain(service))) {
+                Ok(()) => self.turns.push_back(place),
+                Err(_) => self.panicked(place),
             }
         }
     }

@@ -7,6 +7,8 @@
 //! See README.md for the thread table, the limits table and the invariants.
 
 mod acceptor;
+#[doc(hidden)]
+pub mod bench;
 mod budget;
 mod buffers;
 mod config;

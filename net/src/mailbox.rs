@@ -126,6 +126,8 @@ pub(crate) struct ConnShared {
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) alive: AtomicBool,
     pub(crate) finished: AtomicBool,
+    /// A request asked for a close: nothing is started behind it, even before the message comes.
+    pub(crate) doomed: AtomicBool,
     pub(crate) unpark_queued: AtomicBool,
     pub(crate) frame_bytes_max: AtomicUsize,
     pub(crate) frame_bytes_by_login: [usize; 2],
@@ -140,6 +142,9 @@ impl ConnShared {
     }
 
     pub(crate) fn complete(&self, seq: u64, outcome: Outcome) {
+        if matches!(outcome, Outcome::Close(_)) {
+            self.doomed.store(true, Ordering::Release);
+        }
         if self.alive.load(Ordering::Acquire) {
             self.mailbox
                 .send(Message::Complete(self.key(), seq, outcome));

@@ -36,8 +36,9 @@ pub trait Service: Send + Sync + 'static {
     /// Starts a request. Requests of one connection are started in the order of their arrival.
     fn call(&self, conn: &mut Self::Conn, request: Request, slot: ReplySlot) -> Flow;
 
-    /// The peer will send nothing more, but may still read. Long polls should answer at once with
-    /// what they have: nobody may be waiting for the rest. Called at most once, before `closed`.
+    /// Nothing more will be read from the peer (it finished sending, or the server drains), but it
+    /// may still read. Long polls should answer at once with what they have: nobody may be waiting
+    /// for the rest. Called at most once, before `closed`, on the connection's net thread.
     fn finished(&self, conn: &mut Self::Conn) {
         let _ = conn;
     }
@@ -309,7 +310,7 @@ impl ConnInfo {
         self.conn.alive.load(Ordering::Acquire)
     }
 
-    /// Whether the peer has finished sending.
+    /// Whether nothing more will be read from the peer, see [`Service::finished`].
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.conn.finished.load(Ordering::Acquire)

@@ -7,8 +7,7 @@ use seawall_committer::Refusal;
 use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
-use crate::broker::CreateTopicError;
-use crate::cluster::{CreateError, DeleteError};
+use crate::cluster::{ChangeError, CreateError};
 use crate::partition::AppendError;
 use crate::topics::LookupError;
 
@@ -46,9 +45,7 @@ impl From<&AppendError> for ErrorCode {
     fn from(error: &AppendError) -> Self {
         match error {
             AppendError::Rejected(reject, _) => reject.into(),
-            AppendError::Refused(
-                Refusal::Stalled | Refusal::Failed(_) | Refusal::NotOwner,
-            )
+            AppendError::Refused(Refusal::Stalled | Refusal::Failed(_) | Refusal::NotOwner)
             | AppendError::NoSpace
             | AppendError::NotWritten
             | AppendError::DirBusy => Self::KafkaStorageError,
@@ -80,30 +77,33 @@ impl From<&LookupError> for ErrorCode {
     }
 }
 
-impl From<&CreateTopicError> for ErrorCode {
-    fn from(error: &CreateTopicError) -> Self {
-        match error {
-            CreateTopicError::Name(_) => Self::InvalidTopicException,
-            CreateTopicError::Config(_) => Self::InvalidConfig,
-            CreateTopicError::Partitions(_) => Self::InvalidPartitions,
-            CreateTopicError::Catalog(error) => error.into(),
-        }
-    }
-}
-
 impl From<&CreateError> for ErrorCode {
     fn from(error: &CreateError) -> Self {
         match error {
+            CreateError::Name(_) | CreateError::Collision(_) => Self::InvalidTopicException,
             CreateError::Exists => Self::TopicAlreadyExists,
-            CreateError::Io => Self::KafkaStorageError,
+            CreateError::Partitions => Self::InvalidPartitions,
+            CreateError::Config(_) => Self::InvalidConfig,
+            CreateError::NotFresh
+            | CreateError::NoLogDir
+            | CreateError::Occupied(_)
+            | CreateError::Disk(_)
+            | CreateError::InDoubt(_) => Self::KafkaStorageError,
         }
     }
 }
 
-impl From<&DeleteError> for ErrorCode {
-    fn from(error: &DeleteError) -> Self {
+impl From<&ChangeError> for ErrorCode {
+    fn from(error: &ChangeError) -> Self {
         match error {
-            DeleteError::Io => Self::KafkaStorageError,
+            ChangeError::Unknown => Self::UnknownTopicOrPartition,
+            ChangeError::Config(_) => Self::InvalidConfig,
+            ChangeError::Partitions => Self::InvalidPartitions,
+            ChangeError::Busy
+            | ChangeError::NotFresh
+            | ChangeError::Unusable
+            | ChangeError::Disk(_)
+            | ChangeError::InDoubt(_) => Self::KafkaStorageError,
         }
     }
 }

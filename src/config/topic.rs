@@ -197,25 +197,13 @@ impl TopicConfig {
         Ok(Effective { settings, set }.typed(overrides.clone()))
     }
 
-    /// As [`TopicConfig::resolve`], for overrides that come from a disk: those
-    /// that do not hold (any more) are left out and told.
-    pub(crate) fn resolve_leniently(
-        settings: &Settings,
-        overrides: &BTreeMap<String, String>,
-    ) -> (TopicConfig, Vec<TopicConfigError>) {
-        let mut set = BTreeMap::new();
-        let mut kept = BTreeMap::new();
-        let mut errors = Vec::new();
-        for (key, text) in overrides {
-            match check_override(key, Some(text)) {
-                Ok(value) => {
-                    set.insert(key.as_str(), value);
-                    kept.insert(key.clone(), text.clone());
-                }
-                Err(error) => errors.push(error),
-            }
+    /// What holds for a topic without overrides.
+    pub(crate) fn defaults(settings: &Settings) -> TopicConfig {
+        Effective {
+            settings,
+            set: BTreeMap::new(),
         }
-        (Effective { settings, set }.typed(kept), errors)
+        .typed(BTreeMap::new())
     }
 
     /// What the topic's owner set.

@@ -12,6 +12,8 @@
 //!     reach the committer in log order.
 //! A2. The log's lock is never held while anybody is told anything.
 //! A3. No append runs between a chore's request and its end.
+//! A4. Nothing is made or renamed in the partition's directory after `retire`
+//!     has returned: the name may belong to another incarnation by then (D11).
 
 mod append;
 mod lane;
@@ -20,15 +22,16 @@ mod readers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use seawall_committer::{
     Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
 };
 use seawall_storage::{
-    CHECKPOINT_AGE_MS,    FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions, PartitionIndex,
-    ReadView, RollError, Stop, Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions,
+    PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -89,6 +92,8 @@ pub struct Partition {
     flush_messages: AtomicU64,
     flush_ms: AtomicU64,
     deleted: AtomicBool,
+    /// A4. Read-locked by whoever makes files; write-locked once, to retire.
+    files: RwLock<()>,
     /// When the oldest record that is not flushed was written, in ms since the
     /// epoch; 0 when there is none.
     dirty_since_ms: AtomicI64,
@@ -131,6 +136,7 @@ impl Partition {
             flush_messages: AtomicU64::new(config.flush_messages),
             flush_ms: AtomicU64::new(config.flush_ms),
             deleted: AtomicBool::new(false),
+            files: RwLock::new(()),
             dirty_since_ms: AtomicI64::new(0),
             uncheckpointed_since_ms: AtomicI64::new(0),
         }))
@@ -203,6 +209,18 @@ impl Partition {
         self.readers.wake_all();
     }
 
+    /// After [`Partition::deleted`]: waits until nobody makes files any more.
+    /// `false` if that takes longer than `patience` (a disk that hangs).
+    pub fn retire(&self, patience: Duration) -> bool {
+        self.files.try_write_for(patience).is_some()
+    }
+
+    /// A4. Held while files are made or renamed; `None` for a deleted topic.
+    fn making_files(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let guard = self.files.read();
+        (!self.is_deleted()).then_some(guard)
+    }
+
     /// The broker stops: nothing more is appended.
     pub fn stopping(&self) {
         self.lane.close(&AppendError::Stopping, &self.dir.queued);
@@ -248,6 +266,9 @@ impl Partition {
     }
 
     fn checkpoint(&self) {
+        let Some(_making_files) = self.making_files() else {
+            return;
+        };
         let plan = self.log.lock().checkpoint_plan(now());
         let Some(plan) = plan else { return };
         let done = plan.run();
@@ -256,6 +277,17 @@ impl Partition {
             log::warn!("{topic}-{index}: no checkpoint was written: {error}");
         }
         self.log.lock().checkpoint_done(done.ok());
+    }
+
+    /// While a partition is Failed, a damaged batch found by the next start
+    /// need not be corruption (DESIGN 7).
+    fn tell_the_claim(&self) {
+        let claim = Arc::clone(&self.dir.claim);
+        self.dir.state.submit(move || {
+            if let Err(error) = claim.set_recovered(false) {
+                log::warn!("{}: {error}", claim.dir().display());
+            }
+        });
     }
 
     fn refusal_by_health(&self) -> Option<AppendError> {
@@ -273,6 +305,9 @@ impl Partition {
     }
 
     fn roll(&self) -> Result<(), ChoreError> {
+        let Some(_making_files) = self.making_files() else {
+            return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
+        };
         let plan = self.log.lock().roll_plan();
         let segment = plan.run().map_err(|error| match error {
             RollError::NoSpace(error) => ChoreError::NoSpace(error),
@@ -317,7 +352,11 @@ impl Watched for Partition {
     }
 
     fn recovered(&self, call: Call) {
-        log::warn!("{}-{}: the call ({call:?}) came back", self.topic, self.index);
+        log::warn!(
+            "{}-{}: the call ({call:?}) came back",
+            self.topic,
+            self.index
+        );
         Committer::unstall(self);
     }
 }
@@ -369,13 +408,15 @@ impl CommitLog for Partition {
     }
 
     fn is_owner(&self) -> bool {
-        self.dir.ownership.is_fresh()
+        self.dir.claim.is_fresh()
     }
 
     fn release(&self, waiter: Waiter, outcome: Result<(), Refusal>) {
-        waiter
-            .part
-            .settle(outcome.map(|()| waiter.stored).map_err(AppendError::Refused));
+        waiter.part.settle(
+            outcome
+                .map(|()| waiter.stored)
+                .map_err(AppendError::Refused),
+        );
     }
 
     fn advanced(&self, _high_watermark: u64) {
@@ -385,6 +426,9 @@ impl CommitLog for Partition {
     fn health_changed(&self) {
         if let Some(error) = self.refusal_by_health() {
             self.lane.refuse_all(&error, &self.dir.queued);
+        }
+        if matches!(self.gate.health(), Health::Failed(_)) {
+            self.tell_the_claim();
         }
         self.readers.wake_all();
     }

@@ -6,10 +6,12 @@
 //!
 //! # Invariants
 //! X1. Entries strictly grow in offset and position; times never fall.
-//! X2. The last entry of both files is the last batch that they cover: so a file that ends early is noticed.
+//! X2. The last entry of `.index` is the last batch that the files cover, and the last of `.timeindex` names that batch and
+//!     holds a checksum over all other entries of both files: so files that are short, old or damaged are noticed.
 //!
 //! `.index`: 8 bytes, relative base offset and position of a batch, both u32 big-endian.
-//! `.timeindex`: 12 bytes, timestamp i64 and relative base offset u32: no earlier batch of the segment has a larger one.
+//! `.timeindex`: 12 bytes, timestamp i64 and relative base offset u32: the largest timestamp up to the batch of the same
+//! entry in `.index`, and the batch that reached it first. Last: CRC-32C as i64, relative base offset of the last batch.
 
 use std::io;
 use std::path::Path;
@@ -115,14 +117,30 @@ pub(crate) fn read_entries(
 ) -> io::Result<Option<Vec<IndexEntry>>> {
     let Some(places) = read_index(disk, &dir.join(covered.name.index()))? else { return Ok(None) };
     let Some(times) = read_index(disk, &dir.join(covered.name.time_index()))? else { return Ok(None) };
-    let (Some(places), Some(mut times)) = (decode_places(&places), decode_times(&times)) else { return Ok(None) };
-    let (Some(&last_place), Some(last_time)) = (places.last(), times.pop()) else { return Ok(None) };
-    let (offset, position) = unpack(last_place);
-    let agree = last_time.offset == offset && times.len() == places.len();
-    if !agree || !ends_at(file, covered, offset, position)? {
-        return Ok(None);
+    let Some(entries) = decode(&places, &times) else { return Ok(None) };
+    let Some(last) = entries.last() else { return Ok(None) };
+    Ok(ends_at(file, covered, last)?.then_some(entries))
+}
+
+fn decode(places: &[u8], times: &[u8]) -> Option<Vec<IndexEntry>> {
+    let (times, seal) = times.split_last_chunk::<TIME_ENTRY_BYTES>()?;
+    let entries = decode_places(places)?;
+    let last = entries.last().map(|place| unpack(*place).0)?;
+    if *seal != seal_entry(places, times, last) {
+        return None;
     }
-    Ok(Some(places.into_iter().zip(times).map(|(place, max)| IndexEntry::new(unpack(place), max)).collect()))
+    let times = decode_times(times)?;
+    let pairs = entries.iter().zip(&times).map(|(place, max)| IndexEntry::new(unpack(*place), *max));
+    (times.len() == entries.len()).then(|| pairs.collect())
+}
+
+/// The last entry of a time index (X2).
+fn seal_entry(places: &[u8], times: &[u8], last: u32) -> [u8; TIME_ENTRY_BYTES] {
+    let sum = crc32c::crc32c_append(crc32c::crc32c(places), times);
+    let mut entry = [0; TIME_ENTRY_BYTES];
+    entry[..8].copy_from_slice(&i64::from(sum).to_be_bytes());
+    entry[8..].copy_from_slice(&last.to_be_bytes());
+    entry
 }
 
 fn read_index(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -133,13 +151,13 @@ fn read_index(disk: &dyn Disk, path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Whether the batch that the last entry names is there and is the last one (X2).
-fn ends_at(file: &dyn DiskFile, covered: &Covered, offset: u32, position: u32) -> io::Result<bool> {
+fn ends_at(file: &dyn DiskFile, covered: &Covered, last: &IndexEntry) -> io::Result<bool> {
     let mut bytes = [0; HEADER_BYTES];
-    if read_full(file, &mut bytes, u64::from(position))? < HEADER_BYTES {
+    if read_full(file, &mut bytes, u64::from(last.position))? < HEADER_BYTES {
         return Ok(false);
     }
     let header = BatchHeader::decode(&bytes);
-    let base = covered.name.base.plus(i64::from(offset));
+    let base = covered.name.base.plus(i64::from(last.offset));
     Ok(header.magic == 2 && header.base_offset == base && header.next_offset() == covered.end)
 }
 
@@ -224,8 +242,8 @@ pub(crate) fn write_files(disk: &dyn Disk, dir: &Path, name: &SegmentName, entri
         times.extend_from_slice(&entry.max_offset.to_be_bytes());
     }
     if let Some(last) = entries.last() {
-        times.extend_from_slice(&last.max_time.0.to_be_bytes());
-        times.extend_from_slice(&last.offset.to_be_bytes());
+        let seal = seal_entry(&places, &times, last.offset);
+        times.extend_from_slice(&seal);
     }
     debug_assert!(wide(places.len()) <= FILE_BYTES_MAX, "more entries than a segment can have batches");
     write_unsynced(disk, &dir.join(name.time_index()), &times)?;

@@ -343,7 +343,7 @@ impl Log {
     }
 
     /// How to begin a new segment at the present end. No append may run between this and `install`.
-    pub fn roll_plan(&mut self) -> RollPlan {
+    pub fn roll_plan(&self) -> RollPlan {
         let old = self.active.as_ref().filter(|a| a.synced < self.end_position);
         RollPlan {
             disk: Arc::clone(&self.disk),

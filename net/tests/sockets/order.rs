@@ -1,8 +1,6 @@
 //! Requests are started and answered in order, whoever answers them.
 
-mod support;
-
-use support::{Client, EXCLUSIVE, FLEXIBLE, PIPELINED, start};
+use crate::support::{self, Client, EXCLUSIVE, FLEXIBLE, PIPELINED, start};
 
 #[test]
 fn a_reply_carries_length_correlation_id_and_the_flexible_headers_tags() {

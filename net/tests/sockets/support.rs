@@ -2,8 +2,6 @@
 //!
 //! The first byte of a request body says what the service does with it; see [`Toy::call`].
 
-#![allow(dead_code, clippy::unwrap_used)]
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -19,41 +17,43 @@ use seawall_net::{
 };
 
 /// Produce v3: pipelined, header version 1.
-pub const PIPELINED: (i16, i16) = (0, 3);
+pub(crate) const PIPELINED: (i16, i16) = (0, 3);
 /// Metadata v1: exclusive, header version 1.
-pub const EXCLUSIVE: (i16, i16) = (3, 1);
+pub(crate) const EXCLUSIVE: (i16, i16) = (3, 1);
 /// Metadata v12: exclusive, flexible.
-pub const FLEXIBLE: (i16, i16) = (3, 12);
+pub(crate) const FLEXIBLE: (i16, i16) = (3, 12);
 /// A key that the toy refuses.
-pub const REFUSED: (i16, i16) = (99, 0);
+pub(crate) const REFUSED: (i16, i16) = (99, 0);
 
 /// No test waits longer than this for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the service noted.
 #[derive(Default)]
-pub struct Toy {
+pub(crate) struct Toy {
     /// Slots of 'd' requests, with their payload, in order of arrival.
-    pub deferred: Mutex<Vec<(Bytes, ReplySlot)>>,
-    pub changed: Condvar,
+    pub(crate) deferred: Mutex<Vec<(Bytes, ReplySlot)>>,
+    pub(crate) changed: Condvar,
     /// Payloads of all requests in the order in which they were started.
-    pub started: Mutex<Vec<Vec<u8>>>,
+    pub(crate) started: Mutex<Vec<Vec<u8>>>,
     /// Parked connections wait for this.
-    pub gate_open: AtomicBool,
-    pub unparkers: Mutex<Vec<Unparker>>,
-    pub resumes: AtomicUsize,
-    pub opened: AtomicUsize,
-    pub closed: AtomicUsize,
-    pub finished: AtomicUsize,
+    pub(crate) gate_open: AtomicBool,
+    pub(crate) unparkers: Mutex<Vec<Unparker>>,
+    pub(crate) resumes: AtomicUsize,
+    pub(crate) opened: AtomicUsize,
+    pub(crate) closed: AtomicUsize,
+    pub(crate) finished: AtomicUsize,
+    /// Every request is refused by a close.
+    pub(crate) closes_all: AtomicBool,
     /// Frames are bounded by the limit before login unless this is set.
-    pub logged_in: bool,
+    pub(crate) logged_in: bool,
     /// Bodies are kept, so that their budget is.
-    pub hoard: Mutex<Option<Vec<Bytes>>>,
-    pub headers: Mutex<Vec<RequestHeader>>,
+    pub(crate) hoard: Mutex<Option<Vec<Bytes>>>,
+    pub(crate) headers: Mutex<Vec<RequestHeader>>,
 }
 
 impl Toy {
-    pub fn logged_in() -> Arc<Self> {
+    pub(crate) fn logged_in() -> Arc<Self> {
         Arc::new(Self {
             logged_in: true,
             ..Self::default()
@@ -61,7 +61,7 @@ impl Toy {
     }
 
     /// Waits until a condition of the deferred requests holds.
-    pub fn wait_deferred(&self, count: usize) {
+    pub(crate) fn wait_deferred(&self, count: usize) {
         let mut deferred = self.deferred.lock();
         let until = Instant::now() + PATIENCE;
         while deferred.len() < count {
@@ -70,22 +70,22 @@ impl Toy {
         }
     }
 
-    pub fn take_deferred(&self) -> Vec<(Bytes, ReplySlot)> {
+    pub(crate) fn take_deferred(&self) -> Vec<(Bytes, ReplySlot)> {
         std::mem::take(&mut self.deferred.lock())
     }
 
-    pub fn started(&self) -> usize {
+    pub(crate) fn started(&self) -> usize {
         self.started.lock().len()
     }
 
-    pub fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         self.gate_open.store(true, Ordering::SeqCst);
         self.unparkers.lock().iter().for_each(Unparker::wake);
     }
 }
 
 /// Local wrapper, so that the trait can be implemented for a shared toy.
-pub struct Shared(pub Arc<Toy>);
+pub(crate) struct Shared(pub(crate) Arc<Toy>);
 
 impl Service for Shared {
     type Conn = ();
@@ -111,9 +111,12 @@ impl Service for Shared {
         if let Some(hoard) = &mut *toy.hoard.lock() {
             hoard.push(body.clone());
         }
-        let Some(&what) = body.first() else {
-            slot.close(CloseReason::Service("an empty body"));
-            return Flow::Done;
+        let what = match body.first() {
+            Some(&what) if !toy.closes_all.load(Ordering::SeqCst) => what,
+            _ => {
+                slot.close(CloseReason::Service("INVALID_REQUEST"));
+                return Flow::Done;
+            }
         };
         act(toy, what, body.slice(1..), slot)
     }
@@ -150,7 +153,7 @@ fn act(toy: &Arc<Toy>, what: u8, payload: Bytes, slot: ReplySlot) -> Flow {
             toy.unparkers.lock().push(slot.unparker());
             return push_on(Arc::clone(toy), payload, slot);
         }
-        other => panic!("the test sent {other}"),
+        _ => slot.close(CloseReason::Service("UNKNOWN_SERVER_ERROR")),
     }
     Flow::Done
 }
@@ -166,7 +169,7 @@ fn push_on(toy: Arc<Toy>, payload: Bytes, slot: ReplySlot) -> Flow {
     }))
 }
 
-pub fn config(limits: Limits) -> NetConfig {
+pub(crate) fn config(limits: Limits) -> NetConfig {
     NetConfig {
         threads: 2,
         limits,
@@ -177,19 +180,19 @@ pub fn config(limits: Limits) -> NetConfig {
     }
 }
 
-pub fn start_with(toy: &Arc<Toy>, limits: Limits) -> Server {
+pub(crate) fn start_with(toy: &Arc<Toy>, limits: Limits) -> Server {
     Server::start(config(limits), Arc::new(Shared(Arc::clone(toy)))).unwrap()
 }
 
 /// A server with default limits.
-pub fn start() -> (Arc<Toy>, Server) {
+pub(crate) fn start() -> (Arc<Toy>, Server) {
     let toy = Toy::logged_in();
     let server = start_with(&toy, Limits::default());
     (toy, server)
 }
 
 /// The bytes of a request frame.
-pub fn frame((key, version): (i16, i16), correlation: i32, body: &[u8]) -> Vec<u8> {
+pub(crate) fn frame((key, version): (i16, i16), correlation: i32, body: &[u8]) -> Vec<u8> {
     let flexible = seawall_net::wire::request_is_flexible(key, version);
     let mut rest = Vec::new();
     rest.extend_from_slice(&key.to_be_bytes());
@@ -207,16 +210,16 @@ pub fn frame((key, version): (i16, i16), correlation: i32, body: &[u8]) -> Vec<u
 }
 
 /// A client that never waits for ever.
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
 }
 
 impl Client {
-    pub fn connect(server: &Server) -> Self {
+    pub(crate) fn connect(server: &Server) -> Self {
         Self::connect_to(server.local_addrs()[0])
     }
 
-    pub fn connect_to(addr: SocketAddr) -> Self {
+    pub(crate) fn connect_to(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -224,16 +227,16 @@ impl Client {
         Self { stream }
     }
 
-    pub fn send(&mut self, kind: (i16, i16), correlation: i32, body: &[u8]) {
+    pub(crate) fn send(&mut self, kind: (i16, i16), correlation: i32, body: &[u8]) {
         self.raw(&frame(kind, correlation, body));
     }
 
-    pub fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
     /// Correlation id and body of the next reply.
-    pub fn reply(&mut self) -> (i32, Vec<u8>) {
+    pub(crate) fn reply(&mut self) -> (i32, Vec<u8>) {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length).unwrap();
         let mut rest = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
@@ -243,7 +246,7 @@ impl Client {
     }
 
     /// Waits for the server's end of stream; returns what came before it.
-    pub fn until_closed(&mut self) -> Vec<u8> {
+    pub(crate) fn until_closed(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {
             Ok(_) => rest,
@@ -252,16 +255,43 @@ impl Client {
         }
     }
 
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.stream.shutdown(std::net::Shutdown::Write).unwrap();
     }
 }
 
 /// Waits for a condition with a deadline; checks it again whenever other threads had a chance.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
     let until = Instant::now() + PATIENCE;
     while !condition() {
         assert!(Instant::now() < until, "never happened: {what}");
         std::thread::park_timeout(Duration::from_millis(1));
     }
+}
+
+/// Random bytes that are the same in every run.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next().to_be_bytes()[3]).collect()
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> usize {
+        usize::try_from(self.next() % limit).unwrap()
+    }
+}
+
+/// Resident memory of this process in bytes.
+pub(crate) fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
 }
