@@ -24,6 +24,7 @@ mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
+mod distance;
 mod types;
 mod view;
 
