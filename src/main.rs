@@ -1,6 +1,104 @@
-//! Placeholder until the broker lands.
-#![allow(dead_code, unused_imports)]
+//! `seawall`: a Kafka-wire-compatible broker for one machine and a filer.
+
+mod admin;
+mod api;
+mod broker;
 mod cli;
 mod cluster;
 mod config;
-fn main() {}
+mod logdir;
+mod metrics;
+mod partition;
+mod server;
+mod timer;
+mod topics;
+mod tripwire;
+mod workers;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use crossbeam_channel::Receiver;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use cluster::StopSignal;
+use cli::{Cli, Command, ConfigCommand};
+use config::{CommandLine, Config};
+use server::Serving;
+
+/// The configuration is wrong (sysexits.h, EX_CONFIG).
+const EXIT_CONFIG: u8 = 78;
+
+fn main() -> ExitCode {
+    match Cli::parse().command() {
+        Command::Serve(args) => serve(&args.into()),
+        Command::Config {
+            what: ConfigCommand::Default,
+        } => {
+            print!("{}", config::default_file());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn serve(line: &CommandLine) -> ExitCode {
+    let logger = env_logger::Env::default().default_filter_or("info");
+    env_logger::Builder::from_env(logger).init();
+    let config = match Config::load(line) {
+        Ok(config) => config,
+        Err(error) => {
+            log::error!("{error}");
+            return ExitCode::from(EXIT_CONFIG);
+        }
+    };
+    if let Some(warning) = config.warning() {
+        log::warn!("{warning}");
+    }
+    let stop = Arc::new(StopSignal::default());
+    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
+    match started {
+        Ok((signals, serving)) => run(&signals, serving),
+        Err(error) => {
+            log::error!("not started: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Starts the thread `signals` before anything else, so that none is missed.
+/// The first signal raises `stop` and comes out of the channel.
+fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                stop.raise();
+                // A second signal has nobody to tell any more.
+                let _ = sender.try_send(signal);
+            }
+        })?;
+    Ok(receiver)
+}
+
+fn run(signals: &Receiver<i32>, serving: Serving) -> ExitCode {
+    for addr in serving.addrs() {
+        log::info!("listening on {addr}");
+    }
+    if let Some(addr) = serving.admin_addr() {
+        log::info!("metrics on http://{addr}/metrics");
+    }
+    let signal = signals.recv().unwrap_or(SIGTERM);
+    log::info!("stopping on signal {signal}");
+    if serving.stop() {
+        log::info!("stopped cleanly");
+        ExitCode::SUCCESS
+    } else {
+        log::warn!("stopped uncleanly; the next start looks through the logs");
+        ExitCode::FAILURE
+    }
+}

@@ -1,1 +1,33 @@
-//! Placeholder until the crate's first slice lands.
+//! Sockets, frames and the wire codec.
+//!
+//! Owns:     event loops, frame assembly, reply order per connection, backpressure, connection
+//!           limits, and every byte layout of the Kafka protocol (`wire`).
+//! Does not: know files, partitions, groups, or what a request means; that is the [`Service`].
+//!
+//! See README.md for the thread table, the limits table and the invariants.
+
+mod acceptor;
+#[doc(hidden)]
+pub mod bench;
+mod budget;
+mod buffers;
+mod config;
+mod conn;
+mod event_loop;
+mod frame;
+mod mailbox;
+mod quota;
+mod replies;
+mod server;
+mod service;
+mod stats;
+mod transport;
+pub mod wire;
+
+pub use stats::NetStats;
+
+pub use config::{Limits, Listener, NetConfig};
+pub use server::{BoundServer, Drained, Server, StartError};
+pub use service::{
+    Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
+};

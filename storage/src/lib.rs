@@ -5,13 +5,39 @@
 //!           one partition and takes `&mut self`; plans are plain values that other threads run without the log.
 //! See README.md beside this crate for the layout on disk and the invariants.
 
+mod append;
 pub mod batch;
 pub mod disk;
+mod index_file;
+mod live_index;
+mod log;
+mod lookup;
+mod manifest;
+pub mod names;
+mod plans;
+mod producers;
+pub mod records;
+mod recovery;
+mod resources;
+mod scan;
+mod segment;
+mod snapshot;
+pub mod state_file;
 mod types;
+mod view;
 
+pub use append::{BatchVerdict, GroupOutcome, Offered, WriteStop};
 pub use batch::{Attributes, Batch, BatchError, BatchHeader, Codec, ProducerRules};
+pub use log::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint, Log, LogConfig, LogState};
+pub use lookup::TimedOffset;
+pub use manifest::{Checkpoint, Manifest};
+pub use names::SegmentName;
+pub use plans::{CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll};
+pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
+pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
+pub use resources::Resources;
+pub use scan::BadBatch;
 pub use types::{
     LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
 };
-mod api_stub;
-pub use api_stub::*;
+pub use view::{EpochStart, ReadBatches, ReadError, ReadSpec, ReadView};

@@ -8,6 +8,7 @@
 //! `sync_dir` of its directory (D6), data only after `sync_data` of its file.
 
 mod real;
+mod sim;
 
 
 use std::fmt;
@@ -16,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use real::RealDisk;
+pub use sim::{Crash, Fault, FaultAt, SimDisk, SimOp};
 
 
 /// One name in a directory.

@@ -1,0 +1,208 @@
+//! Notices I/O calls, and waits for a thread, that take too long.
+//!
+//! Owns:     the start times of everything in flight, one thread.
+//! Does not: do I/O, or hold its lock while it tells somebody.
+//!
+//! # Invariants
+//! W1. For each watched call: `overdue` at most once, and `recovered` exactly
+//!     once after each `overdue`.
+//! W2. The registry lock is a leaf: nothing is called while it is held.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// What is being waited for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Call {
+    /// A write of an append worker.
+    Append,
+    /// An fsync.
+    Flush,
+    /// Making a new segment, or cutting a torn write.
+    Roll,
+    /// The head of a lane waits for an append worker.
+    LaneWait,
+    /// A flush request waits for a committer thread.
+    FlushWait,
+}
+
+/// Whoever answers for a call that hangs.
+pub trait Watched: Send + Sync + 'static {
+    /// The call has been running for longer than the stall timeout.
+    fn overdue(&self, call: Call);
+    /// An overdue call has come back.
+    fn recovered(&self, call: Call);
+}
+
+struct Entry {
+    call: Call,
+    owner: Arc<dyn Watched>,
+}
+
+#[derive(Default)]
+struct Registry {
+    in_flight: BTreeMap<(Instant, u64), Entry>,
+    next_id: u64,
+    stopping: bool,
+}
+
+struct Shared {
+    registry: Mutex<Registry>,
+    changed: Condvar,
+    timeout: Duration,
+}
+
+/// The watchdog thread and its registry.
+pub struct Watchdog {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A call in flight; dropping it says that the call came back.
+#[must_use = "a call that is not held is not watched"]
+pub struct CallGuard {
+    shared: Arc<Shared>,
+    key: (Instant, u64),
+    call: Call,
+    owner: Arc<dyn Watched>,
+}
+
+impl Watchdog {
+    /// Starts the thread `watchdog`. `timeout` is the stall timeout.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(timeout: Duration) -> io::Result<Arc<Self>> {
+        let shared = Arc::new(Shared {
+            registry: Mutex::new(Registry::default()),
+            changed: Condvar::new(),
+            timeout,
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || run(&of_thread))?;
+        Ok(Arc::new(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// Watches a call that begins now, until the guard is dropped.
+    pub fn watch(&self, owner: Arc<dyn Watched>, call: Call) -> CallGuard {
+        let mut registry = self.shared.registry.lock();
+        registry.next_id += 1;
+        let key = (Instant::now(), registry.next_id);
+        let entry = Entry {
+            call,
+            owner: Arc::clone(&owner),
+        };
+        let wake = registry.in_flight.is_empty();
+        registry.in_flight.insert(key, entry);
+        drop(registry);
+        if wake {
+            self.shared.changed.notify_one();
+        }
+        CallGuard {
+            shared: Arc::clone(&self.shared),
+            key,
+            call,
+            owner,
+        }
+    }
+
+    /// Ends the thread and joins it.
+    pub fn stop(&self) {
+        self.shared.registry.lock().stopping = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            log::error!("the watchdog thread had panicked");
+        }
+    }
+}
+
+impl Drop for CallGuard {
+    fn drop(&mut self) {
+        let known = self.shared.registry.lock().in_flight.remove(&self.key);
+        // W1: the watchdog takes an entry out when it reports it.
+        if known.is_none() {
+            self.owner.recovered(self.call);
+        }
+    }
+}
+
+fn run(shared: &Shared) {
+    while let Some(entry) = next_overdue(shared) {
+        entry.owner.overdue(entry.call);
+    }
+}
+
+/// Waits for the next overdue call; `None` when the watchdog is stopped.
+fn next_overdue(shared: &Shared) -> Option<Entry> {
+    let mut registry = shared.registry.lock();
+    while !registry.stopping {
+        let oldest = registry.in_flight.keys().next().copied();
+        let Some(key) = oldest else {
+            shared.changed.wait(&mut registry);
+            continue;
+        };
+        let due = key.0 + shared.timeout;
+        if Instant::now() >= due {
+            return registry.in_flight.remove(&key);
+        }
+        shared.changed.wait_until(&mut registry, due);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    struct Reports(mpsc::Sender<(&'static str, Call)>);
+
+    impl Watched for Reports {
+        fn overdue(&self, call: Call) {
+            self.0.send(("overdue", call)).unwrap();
+        }
+        fn recovered(&self, call: Call) {
+            self.0.send(("recovered", call)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_call_that_hangs_is_reported_and_its_return_too() {
+        let watchdog = Watchdog::start(Duration::from_millis(5)).unwrap();
+        let (sender, reports) = mpsc::channel();
+        let guard = watchdog.watch(Arc::new(Reports(sender)), Call::Flush);
+        let patience = Duration::from_secs(30);
+        assert_eq!(
+            reports.recv_timeout(patience).unwrap(),
+            ("overdue", Call::Flush)
+        );
+        drop(guard);
+        assert_eq!(
+            reports.recv_timeout(patience).unwrap(),
+            ("recovered", Call::Flush)
+        );
+        watchdog.stop();
+        assert!(reports.try_recv().is_err(), "W1");
+    }
+
+    #[test]
+    fn a_call_that_returns_in_time_is_never_reported() {
+        let watchdog = Watchdog::start(Duration::from_secs(3600)).unwrap();
+        let (sender, reports) = mpsc::channel();
+        drop(watchdog.watch(Arc::new(Reports(sender)), Call::Append));
+        watchdog.stop();
+        assert!(reports.try_recv().is_err());
+    }
+}

@@ -1,0 +1,414 @@
+//! One net thread: its poll, its connections, its messages.
+//!
+//! Owns:     the connections of its thread, from adoption to close.
+//! Does not: know frames or requests; that is the connection.
+//! Runs on its own thread, `net-N`.
+//!
+//! # Invariants
+//! E1. A place in the table is not given to another connection before the events at hand are done,
+//!     so that no event meets the wrong connection.
+//! E2. A panic in a connection's turn closes that connection; the loop goes on.
+//! E3. The thread sleeps only when no message, no turn and no deadline is due.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use mio::{Events, Poll, Token};
+
+use crate::acceptor::Acceptor;
+use crate::budget::Budget;
+use crate::buffers::Pool;
+use crate::config::NetConfig;
+use crate::conn::{Conn, Context, SCRATCH_BYTES, Turn};
+use crate::mailbox::{Accepted, ConnKey, ConnShared, Mailbox, Message};
+use crate::quota::LogLimit;
+use crate::service::{CloseReason, ConnId, ConnInfo, Service};
+use crate::stats::Counters;
+use crate::transport::Transport;
+
+/// The waker's token.
+pub(crate) const WAKER: Token = Token(usize::MAX);
+/// The first listener's token; those of the others are lower.
+pub(crate) const FIRST_LISTENER: Token = Token(usize::MAX - 1);
+/// Places end well below the tokens of listeners.
+const PLACES_MAX: usize = 1 << 24;
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+/// Messages handled before turns are run and the kernel is asked again.
+const MESSAGES_PER_ROUND: usize = 1024;
+/// Deadlines are looked at this often at most; seconds are what they are about.
+const TICK_MAX: Duration = Duration::from_secs(1);
+/// ... and this often at least, when deadlines are short.
+const TICK_MIN: Duration = Duration::from_millis(10);
+
+/// What all net threads of a server share.
+pub(crate) struct Common<S> {
+    pub(crate) config: NetConfig,
+    pub(crate) service: Arc<S>,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) next_conn: AtomicU64,
+}
+
+/// See the file comment.
+pub(crate) struct EventLoop<S: Service> {
+    poll: Poll,
+    mailbox: Arc<Mailbox>,
+    inbox: Receiver<Message>,
+    acceptor: Option<Acceptor>,
+    common: Arc<Common<S>>,
+    pool: Arc<Pool>,
+    conns: Vec<Option<Conn<S::Conn>>>,
+    open: usize,
+    free: Vec<usize>,
+    /// Freed while events are at hand (E1).
+    freed: Vec<usize>,
+    /// Places whose turn it is.
+    turns: VecDeque<usize>,
+    scratch: Vec<u8>,
+    next_tick: Instant,
+    tick: Duration,
+    draining: bool,
+    stopped: bool,
+    log_limit: LogLimit,
+}
+
+impl<S: Service> EventLoop<S> {
+    pub(crate) fn new(
+        poll: Poll,
+        (mailbox, inbox): (Arc<Mailbox>, Receiver<Message>),
+        acceptor: Option<Acceptor>,
+        common: Arc<Common<S>>,
+    ) -> Self {
+        let limits = &common.config.limits;
+        let shortest = limits
+            .frame_deadline
+            .min(limits.idle_deadline)
+            .min(limits.linger);
+        let tick = (shortest / 4).clamp(TICK_MIN, TICK_MAX);
+        Self {
+            poll,
+            mailbox,
+            inbox,
+            acceptor,
+            common,
+            pool: Pool::new(),
+            conns: Vec::new(),
+            open: 0,
+            free: Vec::new(),
+            freed: Vec::new(),
+            turns: VecDeque::new(),
+            scratch: Vec::new(),
+            next_tick: Instant::now() + tick,
+            tick,
+            draining: false,
+            stopped: false,
+            log_limit: LogLimit::new(),
+        }
+    }
+
+    /// Runs until it is stopped, or drained. May be called again after a panic.
+    pub(crate) fn run(&mut self) {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        while !self.is_done() {
+            self.wait(&mut events);
+            for event in &events {
+                self.event(event);
+                self.work();
+            }
+            self.accept();
+            self.work();
+            self.free.append(&mut self.freed); // E1
+            self.check_deadlines();
+        }
+    }
+
+    /// Closes what is left, at the end of the thread.
+    pub(crate) fn close_all(&mut self) {
+        for place in 0..self.conns.len() {
+            if self.conns[place].as_ref().is_some_and(Conn::owes) {
+                self.common.counters.cut.add(1);
+            }
+            self.close(place, CloseReason::ServerStops);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.stopped || (self.draining && self.open == 0)
+    }
+
+    /// Waits for events as long as nothing is due (E3).
+    fn wait(&mut self, events: &mut Events) {
+        self.mailbox.about_to_sleep();
+        let now = Instant::now();
+        let timeout = if self.turns.is_empty() && self.inbox.is_empty() {
+            self.next_due(now)
+                .map(|due| due.saturating_duration_since(now))
+        } else {
+            Some(Duration::ZERO)
+        };
+        let result = self.poll.poll(events, timeout);
+        self.mailbox.awake();
+        match result {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => {
+                log::error!("a net thread cannot poll: {error}");
+                self.stopped = true;
+            }
+        }
+    }
+
+    fn next_due(&self, now: Instant) -> Option<Instant> {
+        let tick = (self.open > 0).then_some(self.next_tick);
+        let accept = self.acceptor.as_ref().and_then(|a| a.due(now));
+        tick.into_iter().chain(accept).min()
+    }
+
+    fn event(&mut self, event: &mio::event::Event) {
+        let token = event.token();
+        if token == WAKER {
+            return;
+        }
+        if token.0 > PLACES_MAX {
+            if let Some(acceptor) = &mut self.acceptor {
+                acceptor.ready(FIRST_LISTENER.0 - token.0);
+            }
+            return;
+        }
+        if let Some(Some(conn)) = self.conns.get_mut(token.0) {
+            conn.ready(event);
+            self.turns.push_back(token.0);
+        }
+    }
+
+    fn accept(&mut self) {
+        if let Some(acceptor) = &mut self.acceptor {
+            acceptor.accept(Instant::now());
+        }
+    }
+
+    /// Handles messages, then runs the turns that are due.
+    fn work(&mut self) {
+        for _ in 0..MESSAGES_PER_ROUND {
+            let Ok(message) = self.inbox.try_recv() else {
+                break;
+            };
+            self.message(message);
+        }
+        for _ in 0..self.turns.len() {
+            if let Some(place) = self.turns.pop_front() {
+                self.turn(place);
+            }
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Adopt(accepted) => self.adopt(accepted),
+            Message::Complete(key, seq, outcome) => {
+                self.with(key, |conn| conn.complete(seq, outcome));
+            }
+            Message::Unpark(key) => self.with(key, Conn::unpark),
+            Message::Grant(key, permit) => {
+                let pool = Arc::clone(&self.pool);
+                self.with(key, |conn| conn.grant(permit, &pool));
+            }
+            Message::Close(key, why) => {
+                if self.conn_at(key).is_some() {
+                    self.close(key.place, why);
+                }
+            }
+            Message::Drain => self.drain(),
+            Message::Stop => self.stopped = true,
+        }
+    }
+
+    fn conn_at(&mut self, key: ConnKey) -> Option<&mut Conn<S::Conn>> {
+        let conn = self.conns.get_mut(key.place)?.as_mut()?;
+        (conn.shared.id == key.id).then_some(conn)
+    }
+
+    /// Does something to a connection that is still there, and gives it a turn.
+    fn with(&mut self, key: ConnKey, act: impl FnOnce(&mut Conn<S::Conn>)) {
+        let Some(conn) = self.conn_at(key) else {
+            return;
+        };
+        match catch_unwind(AssertUnwindSafe(|| act(conn))) {
+            Ok(()) => self.turns.push_back(key.place),
+            Err(_) => self.panicked(key.place),
+        }
+    }
+
+    /// Gives a connection its turn (E2).
+    fn turn(&mut self, place: usize) {
+        let Some(Some(conn)) = self.conns.get_mut(place) else {
+            return;
+        };
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; SCRATCH_BYTES];
+        }
+        let context = Context {
+            service: &*self.common.service,
+            limits: &self.common.config.limits,
+            budget: &self.common.budget,
+            pool: &self.pool,
+            counters: &self.common.counters,
+            now: Instant::now(),
+        };
+        let scratch = &mut self.scratch;
+        match catch_unwind(AssertUnwindSafe(|| conn.turn(&context, scratch))) {
+            Ok(Turn::Wait) => {}
+            Ok(Turn::Again) => self.turns.push_back(place),
+            Ok(Turn::Close(why)) => self.close(place, why),
+            Err(_) => self.panicked(place),
+        }
+    }
+
+    fn panicked(&mut self, place: usize) {
+        self.common.counters.panics.add(1);
+        self.close(place, CloseReason::ServicePanicked);
+    }
+
+    fn adopt(&mut self, accepted: Accepted) {
+        if self.draining || self.open >= PLACES_MAX {
+            return;
+        }
+        let place = self.free.pop().unwrap_or(self.conns.len());
+        match self.open(accepted, place) {
+            Some(conn) => {
+                if place == self.conns.len() {
+                    self.conns.push(None);
+                }
+                self.conns[place] = Some(conn);
+                self.open += 1;
+                self.turns.push_back(place);
+            }
+            None if place < self.conns.len() => self.free.push(place),
+            None => {}
+        }
+    }
+
+    fn open(&mut self, accepted: Accepted, place: usize) -> Option<Conn<S::Conn>> {
+        let local = accepted.stream.local_addr().ok()?;
+        let mut transport = Transport::Plain(accepted.stream);
+        if let Err(error) = transport.register(self.poll.registry(), Token(place)) {
+            log::error!("cannot register a connection: {error}");
+            return None;
+        }
+        let limits = &self.common.config.limits;
+        let id = self.common.next_conn.fetch_add(1, Ordering::Relaxed);
+        let shared = Arc::new(ConnShared {
+            id: ConnId(id),
+            place,
+            listener: accepted.listener,
+            peer: accepted.peer,
+            local,
+            mailbox: Arc::clone(&self.mailbox),
+            alive: AtomicBool::new(true),
+            finished: AtomicBool::new(false),
+            doomed: AtomicBool::new(false),
+            unpark_queued: AtomicBool::new(false),
+            frame_bytes_max: AtomicUsize::new(limits.frame_bytes_max_before_login),
+            frame_bytes_by_login: [limits.frame_bytes_max_before_login, limits.frame_bytes_max],
+        });
+        let info = ConnInfo {
+            conn: Arc::clone(&shared),
+        };
+        let service = &self.common.service;
+        let Ok(state) = catch_unwind(AssertUnwindSafe(|| service.opened(&info))) else {
+            self.common.counters.panics.add(1);
+            return None;
+        };
+        let now = Instant::now();
+        Some(Conn::new(shared, transport, accepted.place, state, now))
+    }
+
+    fn close(&mut self, place: usize, why: CloseReason) {
+        let Some(mut conn) = self.conns.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        self.open -= 1;
+        self.freed.push(place);
+        self.note_close(&conn.shared, why);
+        if conn.waits_for_budget() {
+            self.common.budget.forget(conn.shared.key());
+        }
+        let service = &self.common.service;
+        let handed_back = catch_unwind(AssertUnwindSafe(|| {
+            if let Some(state) = conn.take_state() {
+                service.closed(state);
+            }
+        }));
+        if handed_back.is_err() {
+            self.common.counters.panics.add(1);
+        }
+    }
+
+    /// Says why a connection ended, once, and not for every stranger who sends garbage.
+    fn note_close(&mut self, conn: &ConnShared, why: CloseReason) {
+        if why.is_peer_fault() {
+            self.common.counters.peer_faults.add(1);
+        }
+        let level = why.log_level();
+        if level > log::Level::Info {
+            log::log!(level, "{} from {} ended: {why}", conn.id, conn.peer);
+            return;
+        }
+        let listeners = &self.common.config.listeners;
+        let listener = listeners
+            .get(conn.listener)
+            .map_or("", |listener| &listener.name);
+        if let Some(suppressed) = self.log_limit.allow(Instant::now()) {
+            log::log!(
+                level,
+                "closed {} from {} on listener {listener}: {why} \
+                 ({suppressed} such lines suppressed before)",
+                conn.id,
+                conn.peer
+            );
+        }
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.acceptor = None;
+        for place in 0..self.conns.len() {
+            let Some(conn) = &mut self.conns[place] else {
+                continue;
+            };
+            let service = &*self.common.service;
+            match catch_unwind(AssertUnwindSafe(|| conn.drain(service))) {
+                Ok(()) => self.turns.push_back(place),
+                Err(_) => self.panicked(place),
+            }
+        }
+    }
+
+    fn check_deadlines(&mut self) {
+        let now = Instant::now();
+        if now < self.next_tick {
+            return;
+        }
+        self.next_tick = now + self.tick;
+        self.pool.trim();
+        for place in 0..self.conns.len() {
+            let Some(conn) = &mut self.conns[place] else {
+                continue;
+            };
+            match conn.overdue(&self.common.config.limits, now) {
+                None => {}
+                Some(why @ CloseReason::FrameDeadline) => {
+                    conn.close_in_order(why);
+                    self.turns.push_back(place);
+                }
+                Some(why) => self.close(place, why),
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! How many connections there may be.
+//!
+//! Owns:     the counts in total and by address, and the rate of accepting.
+//! Does not: accept or refuse; it answers whether there is room.
+//! Counts are taken by the accepting thread and given back by any net thread.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::config::Limits;
+
+/// Which limit a connection ran into.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Full {
+    Total,
+    Address,
+}
+
+/// Connections counted in total and by address.
+#[derive(Debug)]
+pub(crate) struct Counts {
+    total_max: usize,
+    per_address_max: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+impl Counts {
+    /// `descriptors` is the process's soft limit.
+    pub(crate) fn new(limits: &Limits, descriptors: usize) -> Arc<Self> {
+        let reserved = limits.descriptors_reserved.min(descriptors / 2);
+        Arc::new(Self {
+            total_max: limits.connections_max.min(descriptors - reserved),
+            per_address_max: limits.connections_per_address_max,
+            held: Mutex::new(Held::default()),
+        })
+    }
+
+    /// The limit in force, after the reserve of descriptors.
+    pub(crate) fn total_max(&self) -> usize {
+        self.total_max
+    }
+
+    pub(crate) fn total(&self) -> usize {
+        self.held.lock().total
+    }
+
+    /// Counts a connection, if there is room for it.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Place, Full> {
+        let mut held = self.held.lock();
+        if held.total >= self.total_max {
+            return Err(Full::Total);
+        }
+        let of_address = held.by_address.get(&address).copied().unwrap_or(0);
+        if of_address >= self.per_address_max {
+            return Err(Full::Address);
+        }
+        held.total += 1;
+        held.by_address.insert(address, of_address + 1);
+        Ok(Place {
+            counts: Arc::clone(self),
+            address,
+        })
+    }
+}
+
+/// A counted connection; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    counts: Arc<Counts>,
+    address: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut held = self.counts.held.lock();
+        held.total -= 1;
+        if let Some(count) = held.by_address.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                held.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// A token bucket whose size is one second's worth.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    per_second: u32,
+    tokens: u32,
+    filled_at: Instant,
+}
+
+impl Rate {
+    pub(crate) fn new(per_second: u32, now: Instant) -> Self {
+        Self {
+            per_second: per_second.max(1),
+            tokens: per_second.max(1),
+            filled_at: now,
+        }
+    }
+
+    /// Takes a token, or says when to come again.
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Instant> {
+        if self.tokens == 0 {
+            self.fill(now);
+        }
+        match self.tokens.checked_sub(1) {
+            Some(left) => {
+                self.tokens = left;
+                Ok(())
+            }
+            None => Err(self.filled_at + self.token_interval()),
+        }
+    }
+
+    fn token_interval(&self) -> Duration {
+        Duration::from_secs(1) / self.per_second
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.filled_at);
+        let tokens = passed.as_nanos() / self.token_interval().as_nanos().max(1);
+        let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        if tokens > 0 {
+            self.tokens = tokens.min(self.per_second);
+            self.filled_at = now;
+        }
+    }
+}
+
+/// Lets a few log lines through per interval and counts the rest.
+#[derive(Debug)]
+pub(crate) struct LogLimit {
+    since: Option<Instant>,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// Enough to see what goes on, too few to fill a journal.
+    const LINES_MAX: u32 = 10;
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    pub(crate) fn new() -> Self {
+        Self {
+            since: None,
+            lines: 0,
+            suppressed: 0,
+        }
+    }
+
+    /// Whether a line may be written; if so, how many were suppressed since the last one.
+    pub(crate) fn allow(&mut self, now: Instant) -> Option<u64> {
+        let over = |since| now.saturating_duration_since(since) >= Self::INTERVAL;
+        if self.since.is_none_or(over) {
+            self.since = Some(now);
+            self.lines = 0;
+        }
+        if self.lines >= Self::LINES_MAX {
+            self.suppressed += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(total: usize, per_address: usize, descriptors: usize) -> Arc<Counts> {
+        let limits = Limits {
+            connections_max: total,
+            connections_per_address_max: per_address,
+            descriptors_reserved: 100,
+            ..Limits::default()
+        };
+        Counts::new(&limits, descriptors)
+    }
+
+    #[test]
+    fn connections_are_bounded_in_total_and_by_address_and_given_back() {
+        let counts = counts(3, 2, 10_000);
+        let (a, b): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
+        let first = counts.enter(a).unwrap();
+        let _second = counts.enter(a).unwrap();
+        assert_eq!(counts.enter(a).unwrap_err(), Full::Address);
+        let _third = counts.enter(b).unwrap();
+        assert_eq!(counts.enter(b).unwrap_err(), Full::Total);
+        drop(first);
+        assert!(counts.enter(a).is_ok());
+    }
+
+    #[test]
+    fn d05_descriptors_are_kept_back_for_storage() {
+        assert_eq!(counts(10_000, 10_000, 1_024).total_max(), 924);
+        assert_eq!(counts(10_000, 10_000, 128).total_max(), 64, "half at most");
+        assert_eq!(counts(50, 10_000, 1_024).total_max(), 50);
+    }
+
+    #[test]
+    fn the_rate_allows_a_burst_and_then_its_pace() {
+        let start = Instant::now();
+        let mut rate = Rate::new(10, start);
+        for _ in 0..10 {
+            assert!(rate.take(start).is_ok());
+        }
+        let again = rate.take(start).unwrap_err();
+        assert_eq!(again - start, Duration::from_millis(100));
+        assert!(rate.take(again).is_ok());
+        assert!(rate.take(again).is_err());
+        assert!(rate.take(start + Duration::from_secs(60)).is_ok());
+    }
+
+    #[test]
+    fn log_lines_are_limited_and_the_rest_is_counted() {
+        let start = Instant::now();
+        let mut limit = LogLimit::new();
+        let allowed = (0..100).filter(|_| limit.allow(start).is_some()).count();
+        assert_eq!(allowed, 10);
+        assert_eq!(limit.allow(start + LogLimit::INTERVAL), Some(90));
+    }
+}

@@ -1,0 +1,62 @@
+//! Counters of the network side, as plain numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counters since the start. Written by net threads, read by anyone.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) accepted: Counter,
+    pub(crate) refused: Counter,
+    pub(crate) frames: Counter,
+    pub(crate) replies: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    pub(crate) peer_faults: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) cut: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_bytes(&self, bytes: usize) {
+        self.add(bytes as u64);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counters since the start, and gauges of now.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct NetStats {
+    /// Connections open now.
+    pub connections: u64,
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Connections refused by a limit or for want of descriptors.
+    pub refused: u64,
+    /// Complete frames read.
+    pub frames: u64,
+    /// Replies put into a connection's output.
+    pub replies: u64,
+    /// Bytes read from sockets.
+    pub bytes_in: u64,
+    /// Bytes written to sockets.
+    pub bytes_out: u64,
+    /// Connections closed for a fault of the peer (bad frame, header, deadline).
+    pub peer_faults: u64,
+    /// Panics caught on net threads; anything but 0 is a bug.
+    pub panics: u64,
+    /// Bytes of frames reserved now.
+    pub frame_bytes_reserved: u64,
+    /// Frames that wait for the byte budget now.
+    pub frames_waiting: u64,
+}

@@ -1,0 +1,89 @@
+//! DeleteTopics, by name or by id: gone when the answer is out; its files
+//! follow.
+
+use std::sync::Arc;
+
+use seawall_net::Flow;
+use seawall_net::wire::Uuid;
+use seawall_net::wire::messages::delete_topics_response::DeletableTopicResult;
+use seawall_net::wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
+
+use super::codes::ErrorCode;
+use super::{Asked, Call, answer_from, text, topic_id_from_wire, topic_id_to_wire};
+use crate::topics::Topic;
+
+/// The lowest version that takes ids (KIP-516).
+const IDS_FROM: i16 = 6;
+
+pub(super) fn handle(call: Call<'_>) -> Flow {
+    let broker = Arc::clone(call.broker);
+    answer_from(call, &broker.state_workers(), respond)
+}
+
+/// A topic as the client names it.
+struct Named {
+    name: Option<String>,
+    id: Uuid,
+}
+
+fn respond(asked: &Asked<'_>, request: DeleteTopicsRequest) -> DeleteTopicsResponse {
+    let mut response = DeleteTopicsResponse::default();
+    for named in named(&request, asked.version) {
+        let mut row = DeletableTopicResult::default();
+        row.name = named.name.as_deref().map(text);
+        row.topic_id = named.id;
+        match delete(asked, &named) {
+            Ok(topic) => {
+                row.name = Some(text(&topic.name));
+                row.topic_id = topic_id_to_wire(topic.id);
+            }
+            Err((code, message)) => {
+                row.error_code = code.code();
+                row.error_message = message.as_deref().map(text);
+            }
+        }
+        response.responses.push(row);
+    }
+    response
+}
+
+fn named(request: &DeleteTopicsRequest, version: i16) -> Vec<Named> {
+    if version < IDS_FROM {
+        let names = request.topic_names.iter();
+        let named = names.map(|name| Named {
+            name: Some(name.as_str().to_owned()),
+            id: Uuid::default(),
+        });
+        return named.collect();
+    }
+    let topics = request.topics.iter();
+    let named = topics.map(|topic| Named {
+        name: topic.name.as_ref().map(|name| name.as_str().to_owned()),
+        id: topic.topic_id,
+    });
+    named.collect()
+}
+
+fn delete(asked: &Asked<'_>, named: &Named) -> Result<Arc<Topic>, (ErrorCode, Option<String>)> {
+    if !asked.broker.config.delete_topics {
+        return Err((ErrorCode::TopicDeletionDisabled, None));
+    }
+    let map = asked.broker.topics.load();
+    let found = match &named.name {
+        Some(_) if !named.id.is_zero() => {
+            let why = "Topic name and topic id can not both be set.".to_owned();
+            return Err((ErrorCode::InvalidRequest, Some(why)));
+        }
+        Some(name) => map.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
+        None => {
+            let found = map.by_id(topic_id_from_wire(named.id));
+            found.ok_or(ErrorCode::UnknownTopicId)
+        }
+    };
+    let topic = found.map_err(|code| (code, None))?;
+    asked
+        .broker
+        .delete_topic(topic)
+        .map_err(|error| (ErrorCode::from(&error), Some(error.to_string())))?;
+    Ok(Arc::clone(topic))
+}

@@ -1,0 +1,111 @@
+//! The only place that turns our errors into Kafka's codes.
+//!
+//! Owns: the mappings, by matches without `_`, so that a new variant of ours
+//! cannot be forgotten here.
+
+use seawall_committer::Refusal;
+use seawall_storage::{AppendReject, BatchError, ReadError};
+
+use super::codes::ErrorCode;
+use crate::cluster::{ChangeError, CreateError};
+use crate::partition::AppendError;
+use crate::topics::LookupError;
+
+impl From<&BatchError> for ErrorCode {
+    fn from(error: &BatchError) -> Self {
+        match error {
+            BatchError::Empty
+            | BatchError::Short
+            | BatchError::OldMagic(_)
+            | BatchError::MoreThanOne
+            | BatchError::BaseOffsetNotZero(_)
+            | BatchError::BadCount
+            | BatchError::ControlBatch
+            | BatchError::TransactionalWithoutProducer
+            | BatchError::ProducerWithoutSequence => Self::InvalidRecord,
+            BatchError::ImpossibleLength(_)
+            | BatchError::UnknownMagic(_)
+            | BatchError::CrcMismatch => Self::CorruptMessage,
+            BatchError::TooLarge { .. } => Self::MessageTooLarge,
+            BatchError::UnsupportedCodec => Self::UnsupportedCompressionType,
+        }
+    }
+}
+
+impl From<&AppendReject> for ErrorCode {
+    fn from(reject: &AppendReject) -> Self {
+        match reject {
+            AppendReject::OutOfOrderSequence => Self::OutOfOrderSequenceNumber,
+            AppendReject::ProducerFenced => Self::InvalidProducerEpoch,
+        }
+    }
+}
+
+impl From<&AppendError> for ErrorCode {
+    fn from(error: &AppendError) -> Self {
+        match error {
+            AppendError::Rejected(reject, _) => reject.into(),
+            AppendError::Refused(
+                Refusal::Stalled | Refusal::Failed(_) | Refusal::NotOwner,
+            )
+            | AppendError::NoSpace
+            | AppendError::NotWritten
+            | AppendError::DirBusy => Self::KafkaStorageError,
+            AppendError::Deleted => Self::UnknownTopicOrPartition,
+            AppendError::Stopping => Self::NotLeaderOrFollower,
+        }
+    }
+}
+
+impl From<&ReadError> for ErrorCode {
+    fn from(error: &ReadError) -> Self {
+        match error {
+            ReadError::OutOfRange { .. } => Self::OffsetOutOfRange,
+            ReadError::Corrupt { .. } => Self::CorruptMessage,
+            ReadError::Io(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&LookupError> for ErrorCode {
+    fn from(error: &LookupError) -> Self {
+        match error {
+            LookupError::UnknownTopic | LookupError::UnknownPartition => {
+                Self::UnknownTopicOrPartition
+            }
+            LookupError::UnknownTopicId => Self::UnknownTopicId,
+            LookupError::Offline => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&CreateError> for ErrorCode {
+    fn from(error: &CreateError) -> Self {
+        match error {
+            CreateError::Name(_) | CreateError::Collision(_) => Self::InvalidTopicException,
+            CreateError::Exists => Self::TopicAlreadyExists,
+            CreateError::Partitions => Self::InvalidPartitions,
+            CreateError::Config(_) => Self::InvalidConfig,
+            CreateError::NotFresh
+            | CreateError::NoLogDir
+            | CreateError::Occupied(_)
+            | CreateError::Disk(_)
+            | CreateError::InDoubt(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&ChangeError> for ErrorCode {
+    fn from(error: &ChangeError) -> Self {
+        match error {
+            ChangeError::Unknown => Self::UnknownTopicOrPartition,
+            ChangeError::Config(_) => Self::InvalidConfig,
+            ChangeError::Partitions => Self::InvalidPartitions,
+            ChangeError::Busy
+            | ChangeError::NotFresh
+            | ChangeError::Unusable
+            | ChangeError::Disk(_)
+            | ChangeError::InDoubt(_) => Self::KafkaStorageError,
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! One round of reading for a fetch: a row for every partition asked.
+//!
+//! Owns:     the rows of a round and the bytes it may still return.
+//! Does not: decide whether the rows are the answer; `wait` does.
+//!
+//! What needs no disk is answered by the calling thread; the rest is read by
+//! the read workers of each log dir, all dirs at once, so that a dir that hangs
+//! costs its own rows only.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use seawall_net::wire::{EpochEndOffset, FetchPartitionResponse};
+use seawall_storage::{LeaderEpoch, Offset, ReadError, ReadSpec, ReadView};
+
+use super::super::codes::ErrorCode;
+use super::{Ask, AskedPart, TOPIC_IDS_FROM};
+use crate::logdir::LogDir;
+use crate::partition::Partition;
+
+/// Who takes the rows when the last one is there.
+type Then = Box<dyn FnOnce(Vec<FetchPartitionResponse>) + Send>;
+
+/// One round of reading.
+pub(super) struct Round {
+    ask: Arc<Ask>,
+    state: Mutex<State>,
+}
+
+struct State {
+    rows: Vec<Option<FetchPartitionResponse>>,
+    bytes_left: usize,
+    served_any: bool,
+    dirs_open: usize,
+    then: Option<Then>,
+}
+
+/// Parts of a fetch that have to be read from one log dir.
+type Group = (Arc<LogDir>, Vec<usize>);
+
+impl Round {
+    /// Starts a round; `then` gets the rows, perhaps before this returns.
+    pub(super) fn start(
+        ask: &Arc<Ask>,
+        then: impl FnOnce(Vec<FetchPartitionResponse>) + Send + 'static,
+    ) -> Arc<Self> {
+        let mut rows = Vec::with_capacity(ask.parts.len());
+        let mut groups: HashMap<usize, Group> = HashMap::new();
+        for (place, part) in ask.parts.iter().enumerate() {
+            let row = part.row_without_reading(ask);
+            if let (None, Ok(partition)) = (&row, &part.partition) {
+                let dir = partition.dir();
+                let group = groups.entry(dir.index);
+                let group = group.or_insert_with(|| (Arc::clone(dir), Vec::new()));
+                group.1.push(place);
+            }
+            rows.push(row);
+        }
+        let round = Arc::new(Self {
+            ask: Arc::clone(ask),
+            state: Mutex::new(State {
+                rows,
+                bytes_left: ask.max_bytes,
+                served_any: false,
+                dirs_open: groups.len(),
+                then: Some(Box::new(then)),
+            }),
+        });
+        if groups.is_empty() {
+            round.finish();
+        }
+        for (dir, places) in groups.into_values() {
+            let round = Arc::clone(&round);
+            dir.reads.submit(move || round.read_group(&places));
+        }
+        round
+    }
+
+    /// Ends the round with what there is; rows that are not there say that the
+    /// storage does not answer.
+    pub(super) fn give_up(&self) {
+        self.finish();
+    }
+
+    fn read_group(&self, places: &[usize]) {
+        for &place in places {
+            if let Some(part) = self.ask.parts.get(place)
+                && let Ok(partition) = &part.partition
+            {
+                self.read_part(place, part, partition);
+            }
+        }
+        let mut state = self.state.lock();
+        state.dirs_open -= 1;
+        if state.dirs_open == 0 {
+            drop(state);
+            self.finish();
+        }
+    }
+
+    fn read_part(&self, place: usize, part: &AskedPart, partition: &Partition) {
+        let (max_bytes, at_least_one) = {
+            let state = self.state.lock();
+            (part.max_bytes.min(state.bytes_left), !state.served_any)
+        };
+        let view = partition.view();
+        let upto = part.limit(&self.ask, partition);
+        let spec = ReadSpec {
+            from: part.offset,
+            upto,
+            max_bytes,
+            at_least_one,
+            check_crc: false,
+        };
+        let row = match view.read(&spec) {
+            Ok(read) => {
+                let mut row = part.good_row(&self.ask, partition, &view);
+                row.records = Some(read.bytes);
+                row
+            }
+            Err(error) => part.read_error(partition, &error),
+        };
+        let bytes = row.records.as_ref().map_or(0, bytes::Bytes::len);
+        let mut state = self.state.lock();
+        state.bytes_left = state.bytes_left.saturating_sub(bytes);
+        state.served_any |= bytes > 0;
+        if let Some(there) = state.rows.get_mut(place) {
+            *there = Some(row);
+        }
+    }
+
+    fn finish(&self) {
+        let mut state = self.state.lock();
+        let Some(then) = state.then.take() else {
+            return;
+        };
+        let rows = std::mem::take(&mut state.rows);
+        drop(state);
+        let rows = rows.into_iter().zip(&self.ask.parts);
+        then(rows
+            .map(|(row, part)| row.unwrap_or_else(|| part.error(ErrorCode::KafkaStorageError)))
+            .collect());
+    }
+}
+
+impl AskedPart {
+    /// The row, if it needs no disk.
+    fn row_without_reading(&self, ask: &Ask) -> Option<FetchPartitionResponse> {
+        let partition = match &self.partition {
+            Ok(partition) => partition,
+            Err(code) => return Some(self.error(*code)),
+        };
+        if partition.is_deleted() {
+            let by_id = ask.version >= TOPIC_IDS_FROM;
+            return Some(self.error(if by_id {
+                ErrorCode::UnknownTopicId
+            } else {
+                ErrorCode::UnknownTopicOrPartition
+            }));
+        }
+        let view = partition.view();
+        if let Some(code) = self.epoch_error(view.leader_epoch()) {
+            return Some(self.error(code));
+        }
+        if self.offset < view.start_offset() || self.offset > view.end_offset() {
+            return Some(self.error(ErrorCode::OffsetOutOfRange));
+        }
+        if let Some(row) = self.divergence(ask, partition, &view) {
+            return Some(row);
+        }
+        // Between the limit and the log end: nothing yet, and no error.
+        let nothing = self.offset >= self.limit(ask, partition);
+        nothing.then(|| self.good_row(ask, partition, &view))
+    }
+
+    /// KIP-320: who asks under another epoch has old metadata.
+    fn epoch_error(&self, ours: LeaderEpoch) -> Option<ErrorCode> {
+        match self.leader_epoch {
+            ..0 => None,
+            asked if asked < ours.get() => Some(ErrorCode::FencedLeaderEpoch),
+            asked if asked > ours.get() => Some(ErrorCode::UnknownLeaderEpoch),
+            _ => None,
+        }
+    }
+
+    /// KIP-595: a reader whose last epoch ended earlier here learns where.
+    fn divergence(
+        &self,
+        ask: &Ask,
+        partition: &Partition,
+        view: &ReadView,
+    ) -> Option<FetchPartitionResponse> {
+        if self.last_fetched_epoch < 0 {
+            return None;
+        }
+        let asked = LeaderEpoch::new(self.last_fetched_epoch);
+        let Some((epoch, end)) = view.end_offset_for_epoch(asked) else {
+            return Some(self.error(ErrorCode::OffsetOutOfRange));
+        };
+        if epoch == asked && end >= self.offset {
+            return None;
+        }
+        let mut row = self.good_row(ask, partition, view);
+        row.diverging_epoch = Some(EpochEndOffset {
+            epoch: epoch.get(),
+            end_offset: end.get(),
+        });
+        Some(row)
+    }
+
+    /// Where reading ends for this fetch.
+    pub(super) fn limit(&self, ask: &Ask, partition: &Partition) -> Offset {
+        if ask.read_committed {
+            partition.last_stable_offset()
+        } else {
+            partition.high_watermark()
+        }
+    }
+
+    fn good_row(
+        &self,
+        ask: &Ask,
+        partition: &Partition,
+        view: &ReadView,
+    ) -> FetchPartitionResponse {
+        FetchPartitionResponse {
+            index: self.index,
+            high_watermark: partition.high_watermark().get(),
+            last_stable_offset: partition.last_stable_offset().get(),
+            log_start_offset: view.start_offset().get(),
+            aborted_transactions: ask.read_committed.then(Vec::new),
+            records: Some(bytes::Bytes::new()),
+            ..FetchPartitionResponse::default()
+        }
+    }
+
+    fn read_error(&self, partition: &Partition, error: &ReadError) -> FetchPartitionResponse {
+        log::error!("{}-{}: a read failed: {error:?}", partition.topic, partition.index);
+        self.error(ErrorCode::from(error))
+    }
+
+    fn error(&self, code: ErrorCode) -> FetchPartitionResponse {
+        FetchPartitionResponse {
+            index: self.index,
+            error_code: code.code(),
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            aborted_transactions: Some(Vec::new()),
+            records: Some(bytes::Bytes::new()),
+            ..FetchPartitionResponse::default()
+        }
+    }
+
+    /// Bytes that may be readable, at most.
+    pub(super) fn ready_bytes(&self, ask: &Ask) -> u64 {
+        match &self.partition {
+            Ok(partition) => {
+                let limit = self.limit(ask, partition);
+                let view = partition.view();
+                size_between_at_most(&view, self.offset, limit)
+            }
+            Err(_) => 0,
+        }
+    }
+
+    /// Whether the answer should go out at once: there is an error to tell.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.partition.as_ref().is_ok_and(|p| p.is_deleted())
+    }
+}
+
+/// Bytes between two offsets, at most; costs no I/O.
+fn size_between_at_most(_view: &ReadView, from: Offset, to: Offset) -> u64 {
+    if to > from { u64::from(u32::MAX) } else { 0 }
+}

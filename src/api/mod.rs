@@ -1,0 +1,234 @@
+//! Kafka's APIs: one table, one file each.
+//!
+//! Owns:     which APIs and versions we serve; dispatch, ApiVersions and the
+//!           README's table come from [`TABLE`].
+//! Does not: know partitions from the inside, files, or sockets.
+//!
+//! Handlers run on the net thread of their connection and hand blocking work
+//! to a pool. Message types of the wire are named only here and in net.
+
+mod api_versions;
+pub mod codes;
+mod create_topics;
+mod delete_topics;
+mod describe_cluster;
+mod describe_configs;
+mod describe_topic_partitions;
+pub mod error;
+mod fetch;
+mod init_producer_id;
+mod list_offsets;
+mod metadata;
+mod offset_for_leader_epoch;
+mod operations;
+mod produce;
+mod service;
+
+pub use service::KafkaService;
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use seawall_net::wire::messages::RequestResponsePair;
+use seawall_net::wire::{self, StrBytes};
+use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
+use seawall_storage::TopicId;
+
+use crate::broker::Broker;
+use crate::workers::Workers;
+
+/// One API as we serve it.
+pub struct Api {
+    /// Kafka's number of it.
+    pub key: i16,
+    /// Kafka's name of it.
+    pub name: &'static str,
+    /// Versions that are served.
+    pub versions: RangeInclusive<i16>,
+    /// Lowest version that ApiVersions tells. Differs from `versions` for
+    /// Produce alone: old librdkafka refuses a broker that lacks v0 there.
+    pub advertised_from: i16,
+    /// How it is ordered on its connection.
+    pub class: Class,
+    /// Whether a client may call it before it has logged in.
+    pub before_login: bool,
+    handle: fn(Call<'_>) -> Flow,
+}
+
+/// State of one connection.
+pub struct Conn {
+    info: ConnInfo,
+    /// The fetch that is waiting, so that it ends with the connection.
+    parked: fetch::Parked,
+}
+
+/// One request with all that a handler needs.
+struct Call<'a> {
+    broker: &'a Arc<Broker>,
+    conn: &'a mut Conn,
+    request: Request,
+    slot: ReplySlot,
+}
+
+const fn api(
+    key: i16,
+    name: &'static str,
+    versions: RangeInclusive<i16>,
+    handle: fn(Call<'_>) -> Flow,
+) -> Api {
+    Api {
+        key,
+        name,
+        advertised_from: *versions.start(),
+        versions,
+        class: Class::Exclusive,
+        before_login: false,
+        handle,
+    }
+}
+
+/// Every API we serve, by key.
+pub static TABLE: &[Api] = &[
+    Api {
+        class: Class::Pipelined,
+        advertised_from: 0,
+        ..api(0, "Produce", 3..=13, produce::handle)
+    },
+    api(1, "Fetch", 4..=18, fetch::handle),
+    api(2, "ListOffsets", 1..=11, list_offsets::handle),
+    api(3, "Metadata", 0..=13, metadata::handle),
+    Api {
+        before_login: true,
+        ..api(18, "ApiVersions", 0..=5, api_versions::handle)
+    },
+    api(19, "CreateTopics", 2..=7, create_topics::handle),
+    api(20, "DeleteTopics", 1..=6, delete_topics::handle),
+    api(22, "InitProducerId", 0..=6, init_producer_id::handle),
+    api(23, "OffsetForLeaderEpoch", 2..=4, offset_for_leader_epoch::handle),
+    api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
+    api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(
+        75,
+        "DescribeTopicPartitions",
+        0..=0,
+        describe_topic_partitions::handle,
+    ),
+];
+
+/// The row of an API key.
+pub fn find(key: i16) -> Option<&'static Api> {
+    TABLE.iter().find(|api| api.key == key)
+}
+
+/// Why a connection is closed when its peer sends what no client should.
+const MALFORMED: CloseReason = CloseReason::Service("the request cannot be decoded");
+/// Ours: a response that its own codec refuses.
+const UNENCODABLE: CloseReason = CloseReason::Service("a response cannot be encoded (a bug)");
+
+/// Answers an API whose handler does no blocking work.
+fn answer<R>(call: Call<'_>, handle: impl FnOnce(&Asked<'_>, R) -> R::Response) -> Flow
+where
+    R: RequestResponsePair,
+{
+    let version = call.request.header.api_version;
+    let Ok(request) = wire::decode::<R>(&call.request.body, version) else {
+        call.slot.close(MALFORMED);
+        return Flow::Done;
+    };
+    let asked = Asked {
+        broker: call.broker,
+        conn: &call.conn.info,
+        version,
+    };
+    reply(call.slot, &handle(&asked, request), version);
+    Flow::Done
+}
+
+/// Answers an API whose handler blocks on the disk, from `pool`.
+fn answer_from<R>(
+    call: Call<'_>,
+    pool: &Workers,
+    handle: impl FnOnce(&Asked<'_>, R) -> R::Response + Send + 'static,
+) -> Flow
+where
+    R: RequestResponsePair + Send + 'static,
+{
+    let version = call.request.header.api_version;
+    let Ok(request) = wire::decode::<R>(&call.request.body, version) else {
+        call.slot.close(MALFORMED);
+        return Flow::Done;
+    };
+    let broker = Arc::clone(call.broker);
+    let conn = call.conn.info.clone();
+    let slot = call.slot;
+    pool.submit(move || {
+        let asked = Asked {
+            broker: &broker,
+            conn: &conn,
+            version,
+        };
+        reply(slot, &handle(&asked, request), version);
+    });
+    Flow::Done
+}
+
+/// Who asks, and in which version.
+struct Asked<'a> {
+    broker: &'a Arc<Broker>,
+    conn: &'a ConnInfo,
+    version: i16,
+}
+
+fn reply<M>(slot: ReplySlot, response: &M, version: i16)
+where
+    M: wire::messages::KafkaMessage,
+{
+    match wire::encode(response, version) {
+        Ok(body) => slot.reply(body),
+        Err(error) => {
+            log::error!("{}: {error}", M::NAME);
+            slot.close(UNENCODABLE);
+        }
+    }
+}
+
+fn topic_id_to_wire(id: TopicId) -> wire::Uuid {
+    wire::Uuid::from_bytes(*id.0.as_bytes())
+}
+
+fn topic_id_from_wire(id: wire::Uuid) -> TopicId {
+    TopicId(uuid::Uuid::from_bytes(*id.as_bytes()))
+}
+
+/// A string of ours for the wire. What came from a request is copied, so that
+/// an answer that waits does not keep the frame.
+fn text(text: &str) -> StrBytes {
+    StrBytes::from(text)
+}
+
+/// Says that the table and the codec agree on keys and names.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::messages::API_DESCRIPTORS;
+
+    #[test]
+    fn every_row_is_an_api_that_the_codec_knows_in_all_its_versions() {
+        for api in TABLE {
+            let known = API_DESCRIPTORS
+                .iter()
+                .find(|known| known.api_key.value() == api.key)
+                .unwrap();
+            assert_eq!(known.request.name, format!("{}Request", api.name));
+            let versions = known.supported_versions;
+            assert!(versions.min().value() <= *api.versions.start(), "{}", api.name);
+            assert!(versions.max().value() >= *api.versions.end(), "{}", api.name);
+            assert!(api.advertised_from <= *api.versions.start());
+        }
+    }
+
+    #[test]
+    fn rows_are_sorted_and_unique() {
+        assert!(TABLE.windows(2).all(|pair| pair[0].key < pair[1].key));
+    }
+}

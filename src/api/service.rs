@@ -1,0 +1,69 @@
+//! The broker as the event loops see it: class and dispatch by the table.
+
+use std::sync::Arc;
+
+use seawall_net::wire::RequestHeader;
+use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
+
+use super::{Call, Conn, api_versions, fetch, find};
+use crate::broker::Broker;
+
+/// Kafka closes a connection for these; so do we, with the reason in the log.
+const UNKNOWN_API: CloseReason = CloseReason::Service("an API key that is not served");
+const UNKNOWN_VERSION: CloseReason = CloseReason::Service("a version that is not served");
+
+/// The door of the broker for the event loops.
+pub struct KafkaService {
+    broker: Arc<Broker>,
+}
+
+impl KafkaService {
+    /// Serves `broker`.
+    pub fn new(broker: Arc<Broker>) -> Self {
+        Self { broker }
+    }
+}
+
+impl Service for KafkaService {
+    type Conn = Conn;
+
+    fn opened(&self, info: &ConnInfo) -> Conn {
+        // A plaintext listener has no login to wait for.
+        info.set_logged_in(true);
+        Conn {
+            info: info.clone(),
+            parked: fetch::Parked::default(),
+        }
+    }
+
+    fn class(&self, _conn: &Conn, header: &RequestHeader) -> Class {
+        match find(header.api_key) {
+            None => Class::Refuse(UNKNOWN_API),
+            Some(api) if api.versions.contains(&header.api_version) => api.class,
+            // KIP-511: answered in version 0 form, whatever was asked.
+            Some(api) if api.key == api_versions::KEY => Class::Exclusive,
+            Some(_) => Class::Refuse(UNKNOWN_VERSION),
+        }
+    }
+
+    fn call(&self, conn: &mut Conn, request: Request, slot: ReplySlot) -> Flow {
+        let Some(api) = find(request.header.api_key) else {
+            slot.close(UNKNOWN_API);
+            return Flow::Done;
+        };
+        (api.handle)(Call {
+            broker: &self.broker,
+            conn,
+            request,
+            slot,
+        })
+    }
+
+    fn finished(&self, conn: &mut Conn) {
+        conn.parked.hurry();
+    }
+
+    fn closed(&self, conn: Conn) {
+        conn.parked.cancel();
+    }
+}

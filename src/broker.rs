@@ -1,0 +1,285 @@
+//! The broker: topics on log dirs, and the operations that touch both.
+//!
+//! Owns:     the parts that all topics share; their start and stop.
+//! Does not: know the wire (the APIs do), the bytes (storage does), sockets, or
+//!           how topics are persisted (the catalog does).
+//!
+//! `topic_ops` opens, creates and deletes topics, `removal` takes what is left
+//! of deleted ones off the disks.
+
+mod removal;
+mod topic_ops;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use seawall_committer::Watchdog;
+use seawall_net::ConnInfo;
+
+use crate::cluster::{
+    Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
+};
+use crate::config::Config;
+use crate::logdir::LogDir;
+use crate::partition::{Partition, now};
+use crate::timer::Timer;
+use crate::topics::{Slot, Topics};
+use crate::workers::Workers;
+use removal::Removals;
+
+pub use topic_ops::NewTopic;
+
+/// Workers for due deadlines and what burns CPU: one per core of a small
+/// machine.
+const WORKERS: usize = 2;
+/// How long a claim may take to be given back.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// Why the broker did not open. Nothing is left running.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The directories are not what they should be, or not ours.
+    Cluster(ClusterError),
+    /// The system refused a thread.
+    Threads(std::io::Error),
+}
+
+impl From<std::io::Error> for OpenError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Threads(error)
+    }
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cluster(error) => error.fmt(f),
+            Self::Threads(error) => write!(f, "a thread could not be started: {error}"),
+        }
+    }
+}
+
+/// See the module.
+pub struct Broker {
+    /// What it was told.
+    pub config: Config,
+    /// The topics it serves.
+    pub topics: Topics,
+    /// Deadlines.
+    pub timer: Arc<Timer>,
+    work: Arc<Workers>,
+    watchdog: Arc<Watchdog>,
+    /// By their place in `log.dirs`; `None` where one is absent.
+    dirs: Vec<Option<Arc<LogDir>>>,
+    cluster: Cluster,
+    removals: Removals,
+    /// Host and port for clients, by listener.
+    endpoints: Vec<(String, u16)>,
+}
+
+impl Broker {
+    /// Claims the log dirs and opens every partition. On a shared file system
+    /// it may wait for half a minute until the last owner is provably gone;
+    /// `stop` ends that wait.
+    ///
+    /// # Errors
+    /// A dir cannot be claimed or a thread not started. A partition that cannot
+    /// be opened is offline; that is no error here.
+    pub fn open(
+        config: Config,
+        endpoints: Vec<(String, u16)>,
+        stop: Arc<StopSignal>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let options = ClusterOptions::new(&config, stop, Arc::new(lost));
+        let mut cluster = Cluster::open(&options).map_err(OpenError::Cluster)?;
+        for finding in &cluster.findings {
+            log::warn!("{finding}");
+        }
+        let stall = Duration::from_millis(config.flush_stall_timeout_ms);
+        let watchdog = Watchdog::start(stall)?;
+        let work = Workers::start("work", WORKERS)?;
+        let timer = Timer::start(Arc::clone(&work))?;
+        let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let removals = Removals::new(std::mem::take(&mut cluster.removal));
+        let broker = Arc::new(Self {
+            config,
+            topics: Topics::default(),
+            timer,
+            work,
+            watchdog,
+            dirs,
+            cluster,
+            removals,
+            endpoints,
+        });
+        broker.open_topics();
+        broker.say_recovered();
+        Ok(broker)
+    }
+
+    /// This broker's number.
+    pub fn node_id(&self) -> i32 {
+        self.config.node_id.get()
+    }
+
+    /// The cluster's id.
+    pub fn cluster_id(&self) -> &str {
+        self.cluster.id.as_str()
+    }
+
+    /// Where a client of that connection is told to go.
+    pub fn endpoint(&self, conn: &ConnInfo) -> (&str, u16) {
+        let endpoint = self.endpoints.get(conn.listener());
+        endpoint.map_or(("", 0), |(host, port)| (host.as_str(), *port))
+    }
+
+    /// An id that was never handed out before. Blocks on the disk at times.
+    ///
+    /// # Errors
+    /// The next block of ids could not be made durable.
+    pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
+        self.cluster.producer_ids.next().map(|id| id.get())
+    }
+
+    /// The pool for catalog work; it belongs to a log dir like all I/O.
+    pub fn state_workers(&self) -> Arc<Workers> {
+        self.first_dir(|dir| &dir.state)
+    }
+
+    /// The pool for look-ups that read from many partitions.
+    pub fn read_workers(&self) -> Arc<Workers> {
+        self.first_dir(|dir| &dir.reads)
+    }
+
+    fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
+        let dir = self.dirs.iter().flatten().next();
+        Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {
+        self.dirs.get(index.0)?.as_ref()
+    }
+
+    /// A process that dies from now on, and nothing else, leaves what the page
+    /// cache has: the next start may take a damaged batch in the middle for
+    /// corruption (DESIGN 7).
+    fn say_recovered(&self) {
+        for dir in self.dirs.iter().flatten() {
+            if let Err(error) = dir.claim.set_recovered(true) {
+                log::warn!("{}: {error}", dir.path.display());
+            }
+        }
+    }
+
+    /// Adds up a number over all open partitions.
+    pub fn sum_partitions(&self, number: impl Fn(&Partition) -> u64) -> u64 {
+        let map = self.topics.load();
+        let partitions = map.iter().flat_map(|topic| topic.open_partitions());
+        partitions.map(|partition| number(partition)).sum()
+    }
+
+    /// The health of every partition that is not well, as JSON.
+    pub fn health_json(&self) -> String {
+        let map = self.topics.load();
+        let mut unwell = Vec::new();
+        for topic in map.iter() {
+            for (index, slot) in topic.partitions.iter().enumerate() {
+                let state = match slot {
+                    Slot::Open(partition) if partition.is_online() => continue,
+                    Slot::Open(partition) => format!("{:?}", partition.health()),
+                    Slot::Offline(why) => format!("Offline: {why}"),
+                };
+                unwell.push(serde_json::json!({
+                    "topic": &*topic.name, "partition": index, "state": state,
+                }));
+            }
+        }
+        serde_json::json!({ "status": "ok", "unwell": unwell }).to_string()
+    }
+
+    /// What is due by the clock.
+    pub fn sweep(self: &Arc<Self>) {
+        let now_ms = now().get();
+        let map = self.topics.load();
+        for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
+            partition.sweep(now_ms);
+        }
+        self.drive_removals();
+    }
+
+    /// Stops in the order in which work flows. The stop is clean if everything
+    /// ended before `deadline`.
+    pub fn stop(&self, deadline: Instant) -> bool {
+        let map = self.topics.load();
+        for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
+            partition.stopping();
+        }
+        let dirs = || self.dirs.iter().flatten();
+        let mut clean = true;
+        for dir in dirs() {
+            clean &= dir.stop_appends(deadline);
+        }
+        clean &= self.close_partitions(deadline);
+        for dir in dirs() {
+            clean &= dir.stop(deadline);
+        }
+        self.timer.stop();
+        clean &= self.work.stop(deadline);
+        self.watchdog.stop();
+        // Only a clean stop is said to be one: the next start trusts it.
+        clean && self.release()
+    }
+
+    fn release(&self) -> bool {
+        let mut claims: Vec<_> = self.dirs.iter().flatten().map(|dir| &dir.claim).collect();
+        let covered = claims.iter().any(|claim| Arc::ptr_eq(claim, &self.cluster.claim));
+        if !covered {
+            claims.push(&self.cluster.claim);
+        }
+        let mut clean = true;
+        for claim in claims {
+            if let Err(error) = claim.release(RELEASE) {
+                log::warn!("{}: not released: {error}", claim.dir().display());
+                clean = false;
+            }
+        }
+        clean
+    }
+}
+
+/// A dir that belongs to another broker: nothing may be written any more, so
+/// the process ends on the spot, like one that was killed.
+fn lost(dir: &Path) {
+    log::error!("{} belongs to another broker now; exiting", dir.display());
+    std::process::exit(EXIT_LOST);
+}
+
+/// The exit status after a dir was lost.
+const EXIT_LOST: i32 = 3;
+
+fn start_dirs(
+    config: &Config,
+    cluster: &Cluster,
+    watchdog: &Arc<Watchdog>,
+) -> Result<Vec<Option<Arc<LogDir>>>, OpenError> {
+    let all = cluster.log_dirs.all();
+    let queued_max = config.queued_request_bytes_max / 2 / all.len().max(1) as u64;
+    let mut dirs = Vec::with_capacity(all.len());
+    for dir in all {
+        dirs.push(match &dir.state {
+            Ok(present) => {
+                let claim = Arc::clone(&present.claim);
+                let watchdog = Arc::clone(watchdog);
+                let started =
+                    LogDir::start(dir.index.0, &dir.path, claim, watchdog, queued_max);
+                Some(started?)
+            }
+            Err(absence) => {
+                log::error!("{} is not used: {absence}", dir.path.display());
+                None
+            }
+        });
+    }
+    Ok(dirs)
+}

@@ -1,0 +1,257 @@
+//! Opening, creating, deleting and closing topics with their partitions.
+//!
+//! Everything here blocks on the disk and runs on state workers, or before the
+//! first connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::unbounded;
+use seawall_storage::{LogConfig, PartitionIndex, Stop, TopicId};
+
+use super::Broker;
+use crate::cluster::{self, ChangeError, CreateError, LogDirIndex};
+use crate::config::TopicConfig;
+use crate::partition::{OpenPartition, Partition, PartitionConfig};
+use crate::topics::{Slot, Topic};
+
+/// How long a deletion waits for a roll or a checkpoint under way.
+const RETIRE: Duration = Duration::from_secs(5);
+
+/// How a topic is asked for.
+pub struct NewTopic {
+    /// Its name, not checked yet.
+    pub name: String,
+    /// How many partitions; defaults are filled in.
+    pub partitions: i32,
+    /// Its own configuration, not checked yet.
+    pub overrides: BTreeMap<String, String>,
+    /// Only say what would happen.
+    pub validate_only: bool,
+}
+
+/// What was made, or would have been.
+pub struct CreatedTopic {
+    /// The incarnation; a random one if only asked.
+    pub id: TopicId,
+    /// What holds for it.
+    pub config: Arc<TopicConfig>,
+}
+
+impl Broker {
+    /// Opens every topic of the catalog, all log dirs at once.
+    pub(super) fn open_topics(self: &Arc<Self>) {
+        let started = Instant::now();
+        let snapshot = self.cluster.catalog.snapshot();
+        let entries = snapshot.topics();
+        let (done, opened) = unbounded();
+        let mut slots: Vec<Vec<Option<Slot>>> = Vec::with_capacity(entries.len());
+        for (place, entry) in entries.iter().enumerate() {
+            for (at, (index, dir)) in entry.places().enumerate() {
+                let dir = dir.map_err(ToString::to_string);
+                let (broker, entry, done) = (Arc::clone(self), Arc::clone(entry), done.clone());
+                let pool = dir.as_ref().ok().and_then(|dir| self.dir(*dir));
+                let open = move || {
+                    let slot = broker.open_partition(&entry, index, dir);
+                    // The receiver outlives every job.
+                    let _ = done.send((place, at, slot));
+                };
+                match pool {
+                    Some(dir) => dir.state.submit(open),
+                    None => open(),
+                }
+            }
+            slots.push(vec![None; entry.places().count()]);
+        }
+        drop(done);
+        for (place, at, slot) in opened {
+            if let Some(there) = slots.get_mut(place).and_then(|slots| slots.get_mut(at)) {
+                *there = Some(slot);
+            }
+        }
+        let partitions: usize = slots.iter().map(Vec::len).sum();
+        let topics: Vec<Arc<Topic>> = entries
+            .iter()
+            .zip(slots)
+            .map(|(entry, slots)| topic(entry, slots.into_iter().map(opened_slot).collect()))
+            .collect();
+        self.topics.insert(&topics);
+        if partitions > 0 {
+            let took = started.elapsed();
+            log::info!("{} topics with {partitions} partitions were opened in {took:.1?}", topics.len());
+        }
+    }
+
+    fn open_partition(
+        &self,
+        entry: &cluster::Topic,
+        index: PartitionIndex,
+        dir: Result<LogDirIndex, String>,
+    ) -> Slot {
+        let offline = |why: String| {
+            log::error!("{}-{index} is offline: {why}", entry.name);
+            Slot::Offline(why.into())
+        };
+        let dir = match dir.as_ref().map(|dir| self.dir(*dir)) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => return offline("its log dir is absent".into()),
+            Err(why) => return offline(why.clone()),
+        };
+        let before = dir.claim.predecessor();
+        let what = OpenPartition {
+            topic: entry.name.as_str().into(),
+            topic_id: entry.id,
+            index,
+            stop: if before.stopped_cleanly {
+                Stop::Clean
+            } else {
+                Stop::Unclean
+            },
+            recovered_this_boot: before.recovered_this_boot,
+        };
+        match Partition::open(dir, what, &self.partition_config(&entry.config), &|_| {}) {
+            Ok(partition) => Slot::Open(partition),
+            Err(error) => offline(error.to_string()),
+        }
+    }
+
+    fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
+        PartitionConfig {
+            log: LogConfig {
+                segment_bytes: config.segment_bytes,
+                segment_ms: config.segment_ms,
+                segment_jitter_ms: config.segment_jitter_ms,
+                index_interval_bytes: config.index_interval_bytes,
+                producer_expiry_ms: self.config.producer_id_expiration_ms,
+            },
+            flush_messages: config.flush_messages,
+            flush_ms: config.flush_ms.unwrap_or(u64::MAX),
+        }
+    }
+
+    fn open_all(&self, entry: &cluster::Topic) -> Arc<Topic> {
+        let slots = entry.places().map(|(index, dir)| {
+            self.open_partition(entry, index, dir.map_err(ToString::to_string))
+        });
+        topic(entry, slots.collect())
+    }
+
+    /// Creates a topic; it can be used when this returns.
+    ///
+    /// # Errors
+    /// Nothing of it was made, or the error says what stays.
+    pub fn create_topic(&self, new: &NewTopic) -> Result<CreatedTopic, CreateError> {
+        let wanted = cluster::NewTopic {
+            name: &new.name,
+            partitions: new.partitions,
+            overrides: new.overrides.clone(),
+        };
+        if new.validate_only {
+            let (_, config) = self.cluster.catalog.check(&wanted)?;
+            return Ok(CreatedTopic {
+                id: TopicId(uuid::Uuid::new_v4()),
+                config: Arc::new(config),
+            });
+        }
+        let entry = self.cluster.catalog.create(&wanted)?;
+        self.topics.insert(&[self.open_all(&entry)]);
+        log::info!("topic {} was created with {} partitions", entry.name, new.partitions);
+        Ok(CreatedTopic {
+            id: entry.id,
+            config: Arc::clone(&entry.config),
+        })
+    }
+
+    /// Creates a topic that a client asked metadata of. What goes wrong is for
+    /// the log: the client sees that the topic is not there.
+    pub fn auto_create(&self, name: &str) {
+        let new = NewTopic {
+            name: name.to_owned(),
+            partitions: self.config.num_partitions,
+            overrides: BTreeMap::new(),
+            validate_only: false,
+        };
+        match self.create_topic(&new) {
+            Ok(_) | Err(CreateError::Exists) => {}
+            Err(error) => log::warn!("topic {name:?} was not created: {error}"),
+        }
+    }
+
+    /// Deletes a topic: committed and out of sight when this returns; its files
+    /// go afterwards.
+    ///
+    /// # Errors
+    /// The topic is still there. `Busy` if its disk hangs; then it serves
+    /// nobody until the deletion is tried again.
+    pub fn delete_topic(&self, topic: &Arc<Topic>) -> Result<(), ChangeError> {
+        for partition in topic.open_partitions() {
+            partition.deleted();
+        }
+        if !topic.open_partitions().all(|partition| partition.retire(RETIRE)) {
+            return Err(ChangeError::Busy);
+        }
+        let removal = match self.cluster.catalog.delete(topic.id) {
+            Ok(removal) => removal,
+            Err(error) => {
+                self.open_again(topic);
+                return Err(error);
+            }
+        };
+        self.topics.remove(topic);
+        let open = topic.open_partitions().map(Arc::downgrade).collect();
+        self.removals.add(removal, open);
+        log::info!("topic {} was deleted", topic.name);
+        Ok(())
+    }
+
+    /// A deletion was not committed: the topic serves again, as after a start.
+    fn open_again(&self, topic: &Topic) {
+        match self.cluster.catalog.load().by_id(topic.id) {
+            Some(entry) => self.topics.insert(&[self.open_all(entry)]),
+            None => self.topics.remove(topic),
+        }
+    }
+
+    /// Closes every partition, many at once. Says whether all were closed
+    /// before `deadline`.
+    pub(super) fn close_partitions(&self, deadline: Instant) -> bool {
+        let map = self.topics.load();
+        let (done, closed) = unbounded();
+        let mut expected = 0_usize;
+        for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
+            expected += 1;
+            let (partition, done) = (Arc::clone(partition), done.clone());
+            let state = Arc::clone(&partition.dir().state);
+            state.submit(move || {
+                let result = partition.close();
+                if let Err(error) = &result {
+                    let (topic, index) = (&partition.topic, partition.index);
+                    log::warn!("{topic}-{index}: not closed cleanly: {error}");
+                }
+                // The receiver may have given up at its deadline.
+                let _ = done.send(result.is_ok());
+            });
+        }
+        drop(done);
+        let mut clean = true;
+        for _ in 0..expected {
+            clean &= closed.recv_deadline(deadline).unwrap_or(false);
+        }
+        clean
+    }
+}
+
+fn topic(entry: &cluster::Topic, partitions: Vec<Slot>) -> Arc<Topic> {
+    Arc::new(Topic {
+        name: entry.name.as_str().into(),
+        id: entry.id,
+        config: arc_swap::ArcSwap::new(Arc::clone(&entry.config)),
+        partitions,
+    })
+}
+
+/// A partition whose opening panicked has sent nothing.
+fn opened_slot(slot: Option<Slot>) -> Slot {
+    slot.unwrap_or_else(|| Slot::Offline("opening it panicked (a bug)".into()))
+}

@@ -1,0 +1,147 @@
+//! One log dir: its disk, its pools, its claim.
+//!
+//! Owns:     the worker pools of a mount, so that a mount that hangs takes its
+//!           own pool down and no other's.
+//! Does not: know which partitions live on it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use seawall_committer::{Committer, CommitterConfig, Watchdog};
+use seawall_storage::Resources;
+use seawall_storage::disk::{Disk, RealDisk};
+
+use crate::cluster::DirClaim;
+use crate::partition::Partition;
+use crate::workers::Workers;
+
+/// Append workers of a log dir: on two cores one writes while the other one's
+/// write is copied; more only hold more locks.
+const APPEND_WORKERS: usize = 2;
+/// Read workers of a log dir: reads of a cold file wait for the disk.
+const READ_WORKERS: usize = 4;
+/// Workers for state files and directories of a log dir.
+const STATE_WORKERS: usize = 4;
+/// Most committer threads of a log dir; beyond them partitions queue.
+const COMMIT_THREADS_MAX: usize = 512;
+/// How long a committer thread waits for work: longer than the pauses of a
+/// busy partition, short enough that a quiet night shows no threads.
+const COMMIT_IDLE: Duration = Duration::from_secs(30);
+/// A log with this much not flushed is flushed though nobody waits.
+const BACKGROUND_FLUSH_BYTES: u64 = 64 << 20;
+/// Read handles of sealed segments kept open per log dir.
+const HANDLES_MAX: usize = 512;
+
+/// Bytes of batches that wait for the append workers of one log dir. A dir
+/// that hangs cannot take the whole byte budget of the broker.
+#[derive(Debug)]
+pub struct QueuedBytes {
+    now: AtomicU64,
+    max: u64,
+}
+
+impl QueuedBytes {
+    /// An empty account with a limit in bytes.
+    pub fn new(max: u64) -> Self {
+        Self {
+            now: AtomicU64::new(0),
+            max,
+        }
+    }
+
+    /// Adds `bytes` unless that passes the limit. One batch always fits.
+    pub fn try_add(&self, bytes: u64) -> bool {
+        let before = self.now.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before == 0 || before + bytes <= self.max;
+        if !fits {
+            self.sub(bytes);
+        }
+        fits
+    }
+
+    /// Adds `bytes` that were in the account before and come back to it.
+    pub fn add(&self, bytes: u64) {
+        self.now.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives `bytes` back.
+    pub fn sub(&self, bytes: u64) {
+        self.now.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One log dir.
+pub struct LogDir {
+    /// Place in `log.dirs`; thread names carry it.
+    pub index: usize,
+    /// Its root.
+    pub path: PathBuf,
+    /// The file system under it.
+    pub disk: Arc<dyn Disk>,
+    /// Shared by all logs of this dir.
+    pub resources: Arc<Resources>,
+    /// Group commit of its partitions.
+    pub committer: Arc<Committer<Partition>>,
+    /// Append workers.
+    pub appends: Arc<Workers>,
+    /// Read workers.
+    pub reads: Arc<Workers>,
+    /// Directory work and state files.
+    pub state: Arc<Workers>,
+    /// Watches every I/O call.
+    pub watchdog: Arc<Watchdog>,
+    /// The claim on the dir.
+    pub claim: Arc<DirClaim>,
+    /// What waits for its append workers.
+    pub queued: QueuedBytes,
+}
+
+impl LogDir {
+    /// Starts the pools of a log dir that is claimed already.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub fn start(
+        index: usize,
+        path: &Path,
+        claim: Arc<DirClaim>,
+        watchdog: Arc<Watchdog>,
+        queued_bytes_max: u64,
+    ) -> io::Result<Arc<Self>> {
+        let committer = CommitterConfig {
+            name: format!("commit-{index}"),
+            threads_max: COMMIT_THREADS_MAX,
+            idle_timeout: COMMIT_IDLE,
+            background_bytes: BACKGROUND_FLUSH_BYTES,
+        };
+        Ok(Arc::new(Self {
+            index,
+            path: path.to_owned(),
+            disk: Arc::new(RealDisk),
+            resources: Resources::new(HANDLES_MAX),
+            committer: Committer::new(committer, Arc::clone(&watchdog)),
+            appends: Workers::start(&format!("append-{index}"), APPEND_WORKERS)?,
+            reads: Workers::start(&format!("read-{index}"), READ_WORKERS)?,
+            state: Workers::start(&format!("state-{index}"), STATE_WORKERS)?,
+            watchdog,
+            claim,
+            queued: QueuedBytes::new(queued_bytes_max),
+        }))
+    }
+
+    /// Ends appends and flushes. Says whether all of it was over before
+    /// `deadline`.
+    pub fn stop_appends(&self, deadline: Instant) -> bool {
+        let appended = self.appends.stop(deadline);
+        self.committer.stop(deadline) == 0 && appended
+    }
+
+    /// Ends the other pools; see [`LogDir::stop_appends`].
+    pub fn stop(&self, deadline: Instant) -> bool {
+        let stated = self.state.stop(deadline);
+        self.reads.stop(deadline) && stated
+    }
+}

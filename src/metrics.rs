@@ -1,0 +1,95 @@
+//! What `/metrics` tells, from one table.
+//!
+//! Owns:     names, kinds and help texts; the parts count in plain numbers.
+//! Does not: count anything itself.
+
+use std::fmt::Write;
+
+use crate::server::Running;
+
+/// The text format that Prometheus reads.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
+
+struct Metric {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Running) -> u64,
+}
+
+const fn metric(
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: fn(&Running) -> u64,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        value,
+    }
+}
+
+static TABLE: &[Metric] = &[
+    metric(
+        "seawall_tripwire_produce_records_decoded_total",
+        "counter",
+        "Records decoded while a produce was gated or appended. Must stay 0.",
+        |_| crate::tripwire::PRODUCE.count(),
+    ),
+    metric(
+        "seawall_tripwire_fetch_records_decoded_total",
+        "counter",
+        "Records decoded while a fetch was read. Must stay 0.",
+        |_| crate::tripwire::FETCH.count(),
+    ),
+    metric(
+        "seawall_topics",
+        "gauge",
+        "Topics that are open.",
+        |running| running.broker.topics.load().len() as u64,
+    ),
+    metric(
+        "seawall_partitions_online",
+        "gauge",
+        "Partitions that are neither stalled, failed nor offline.",
+        |running| running.broker.sum_partitions(|p| u64::from(p.is_online())),
+    ),
+    metric(
+        "seawall_flushes_total",
+        "counter",
+        "Flushes that succeeded.",
+        |running| running.broker.sum_partitions(|p| p.commits().0),
+    ),
+    metric(
+        "seawall_forced_acks_total",
+        "counter",
+        "Batches acknowledged by those flushes.",
+        |running| running.broker.sum_partitions(|p| p.commits().1),
+    ),
+    metric(
+        "seawall_connections",
+        "gauge",
+        "Connections that are open.",
+        |running| running.net_stats().connections,
+    ),
+    metric(
+        "seawall_connections_accepted_total",
+        "counter",
+        "Connections accepted.",
+        |running| running.net_stats().accepted,
+    ),
+];
+
+/// All metrics in the text format.
+pub fn render(running: &Running) -> String {
+    let mut out = String::new();
+    for metric in TABLE {
+        let (name, kind, help) = (metric.name, metric.kind, metric.help);
+        let value = (metric.value)(running);
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+    }
+    out
+}

@@ -1,0 +1,248 @@
+//! What an append worker does with one partition.
+//!
+//! Owns:     the order of the steps between a lane and the committer.
+//! Does not: fsync, create or rename files, or wait for anybody.
+
+use std::sync::Arc;
+
+use seawall_committer::{
+    Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal,
+};
+use seawall_net::Unparker;
+use seawall_storage::{
+    BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,
+};
+
+use super::lane::{Around, Push};
+use super::part::{AppendError, LaneItem, Stored, Waiter};
+use super::{Partition, now, unsigned};
+use crate::logdir::QueuedBytes;
+use std::sync::atomic::Ordering;
+
+/// What the log said to a group, and where it stands now.
+struct Written {
+    outcome: GroupOutcome,
+    tail: Option<FlushPoint>,
+    start: Offset,
+    end: Offset,
+    now: Timestamp,
+}
+
+impl Around for Arc<Partition> {
+    fn refusal(&self) -> Option<AppendError> {
+        if !self.dir.claim.is_fresh() {
+            return Some(AppendError::Refused(Refusal::NotOwner));
+        }
+        if self.gate.is_online() {
+            return None;
+        }
+        self.refusal_by_health()
+    }
+
+    fn watch(&self) -> CallGuard {
+        Partition::watch(self, Call::LaneWait)
+    }
+
+    fn queued(&self) -> &QueuedBytes {
+        &self.dir.queued
+    }
+}
+
+impl Partition {
+    /// Queues a batch for its append. A batch that comes back was not taken.
+    pub fn offer(self: &Arc<Self>, item: LaneItem, unparker: &Unparker) -> Push {
+        let push = self.lane.push(item, unparker, self);
+        if matches!(push, Push::Queued { schedule: true }) {
+            self.submit_drain();
+        }
+        push
+    }
+
+    pub(super) fn submit_drain(self: &Arc<Self>) {
+        let partition = Arc::clone(self);
+        self.dir.appends.submit(move || partition.drain());
+    }
+
+    /// Appends everything queued as one group. A panic takes this partition
+    /// offline and no other.
+    fn drain(self: &Arc<Self>) {
+        let guard = PanicGuard(self);
+        let items = self.lane.take(&self.dir.queued);
+        let mut deferred = Vec::new();
+        let mut chore = None;
+        if !items.is_empty() {
+            let written = self.write(&items);
+            chore = self.hand_over(items, written, &mut deferred);
+        }
+        if self.lane.done(deferred, chore.is_some(), self) {
+            self.submit_drain();
+        }
+        if let Some(chore) = chore {
+            self.dir.committer.request_chore(self, chore);
+        }
+        std::mem::forget(guard);
+    }
+
+    /// The only place that appends. Nothing is told to anybody in here (A2).
+    fn write(self: &Arc<Self>, items: &[LaneItem]) -> Written {
+        let now = now();
+        let offered: Vec<Offered> = items
+            .iter()
+            .map(|item| Offered {
+                batch: item.batch.clone(),
+                append_time: item.stamp.then_some(now),
+            })
+            .collect();
+        let watched = Partition::watch(self, Call::Append);
+        let mut log = self.log.lock();
+        let outcome = log.append_group(&offered, now);
+        let written = outcome.bytes_written > 0;
+        let tail = if written { log.flush_point() } else { None };
+        let (start, end) = (log.start_offset(), log.end_offset());
+        if written {
+            self.view.store(log.read_view());
+        }
+        drop(log);
+        drop(watched);
+        Written {
+            outcome,
+            tail,
+            start,
+            end,
+            now,
+        }
+    }
+
+    /// Tells everybody concerned. Returns what the committer must do before
+    /// the next append.
+    fn hand_over(
+        self: &Arc<Self>,
+        items: Vec<LaneItem>,
+        written: Written,
+        deferred: &mut Vec<LaneItem>,
+    ) -> Option<Chore> {
+        let mut members = Vec::with_capacity(items.len());
+        let no_space = matches!(written.outcome.stopped, Some(WriteStop::NoSpace(_)));
+        for (item, verdict) in items.into_iter().zip(&written.outcome.verdicts) {
+            match member(item, *verdict, &written) {
+                Fate::Joins(member) => members.push(member),
+                Fate::Deferred(item) => deferred.push(item),
+                Fate::Lost(item) => {
+                    let error = if no_space {
+                        AppendError::NoSpace
+                    } else {
+                        AppendError::NotWritten
+                    };
+                    item.part.settle(Err(error));
+                }
+                Fate::Settled => {}
+            }
+        }
+        self.admit(members, &written);
+        self.after_stop(written.outcome.stopped, !deferred.is_empty())
+    }
+
+    fn admit(self: &Arc<Self>, members: Vec<Member<Waiter>>, written: &Written) {
+        if members.is_empty() {
+            return;
+        }
+        let since = &self.dirty_since_ms;
+        let now = written.now.get();
+        let _ = since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        let group = Group {
+            tail: written.tail.clone(),
+            end: unsigned(written.end),
+            records: written.outcome.records_written,
+            bytes: written.outcome.bytes_written,
+            flush_interval: self.flush_messages.load(Ordering::Relaxed),
+            members,
+        };
+        self.dir.committer.appended(self, group);
+    }
+
+    fn after_stop(&self, stopped: Option<WriteStop>, deferred: bool) -> Option<Chore> {
+        match stopped {
+            None => deferred.then_some(Chore::Roll),
+            Some(WriteStop::NoSpace(error)) => {
+                log::warn!("{}-{}: no space for an append: {error}", self.topic, self.index);
+                Some(Chore::Cut)
+            }
+            Some(WriteStop::Failed(error)) => {
+                log::error!(
+                    "{}-{}: a write failed, the partition takes no more appends: {error}",
+                    self.topic,
+                    self.index
+                );
+                Committer::fail(self, Failure::Io(error.kind()));
+                None
+            }
+        }
+    }
+}
+
+enum Fate {
+    Joins(Member<Waiter>),
+    Deferred(LaneItem),
+    Lost(LaneItem),
+    Settled,
+}
+
+fn member(item: LaneItem, verdict: BatchVerdict, written: &Written) -> Fate {
+    let stamp = item.stamp.then_some(written.now);
+    match verdict {
+        BatchVerdict::Appended { base, last } => {
+            Fate::Joins(joined(item, (base, last), stamp, written.start))
+        }
+        BatchVerdict::Duplicate {
+            base,
+            last,
+            append_time,
+        } => {
+            let mut member = joined(item, (base, last), append_time, written.start);
+            member.duplicate = true;
+            Fate::Joins(member)
+        }
+        BatchVerdict::Rejected(reject) => {
+            item.part
+                .settle(Err(AppendError::Rejected(reject, written.start)));
+            Fate::Settled
+        }
+        BatchVerdict::NotWritten => Fate::Lost(item),
+        BatchVerdict::Deferred => Fate::Deferred(item),
+    }
+}
+
+fn joined(
+    item: LaneItem,
+    (base, last): (Offset, Offset),
+    append_time: Option<Timestamp>,
+    log_start: Offset,
+) -> Member<Waiter> {
+    Member {
+        policy: item.policy,
+        range: (unsigned(base), unsigned(last) + 1),
+        duplicate: false,
+        waiter: Waiter {
+            part: item.part,
+            stored: Stored {
+                base_offset: base,
+                append_time,
+                log_start,
+            },
+        },
+    }
+}
+
+/// Takes its partition offline when a drain unwinds.
+struct PanicGuard<'a>(&'a Arc<Partition>);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        log::error!(
+            "{}-{}: an append worker panicked; the partition goes offline",
+            self.0.topic,
+            self.0.index
+        );
+        Committer::fail(&**self.0, Failure::Panicked);
+    }
+}

@@ -1,0 +1,217 @@
+//! The bounded FIFO in front of one partition's append worker.
+//!
+//! Owns:     batches that wait for their append, parked connections, and
+//!           whether an append worker is on its way.
+//! Does not: append, or call anybody while its lock is held.
+//!
+//! Net threads push, one append worker at a time drains, the committer opens
+//! and closes.
+//!
+//! # Invariants
+//! L1. A lane is on the run queue at most once (`Phase`).
+//! L2. The full check and the registration of a parked connection are one step
+//!     under the lock, so that no wake-up is lost.
+//! L3. Items leave in the order in which they came.
+//! L4. A lane that refuses or closes wakes everybody it parked.
+//! L5. Health is asked under the lane's lock, and [`Lane::refuse_all`] comes
+//!     after a change of health: no batch slips in between and is forgotten.
+
+use std::collections::VecDeque;
+
+use parking_lot::{Mutex, MutexGuard};
+use seawall_committer::CallGuard;
+use seawall_net::Unparker;
+
+use super::part::{AppendError, LaneItem, Part};
+use crate::logdir::QueuedBytes;
+
+/// Most batches in a lane: what 128 requests in flight on each of a few dozen
+/// connections can bring before the disk has to answer for it.
+pub const LANE_ITEMS_MAX: usize = 4096;
+/// Most bytes in a lane: two groups of 32 MiB, enough to keep a disk busy.
+pub const LANE_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Phase {
+    /// Nothing to do.
+    Idle,
+    /// On the run queue.
+    Scheduled,
+    /// An append worker has its items.
+    Draining,
+    /// Waits for its committer (a roll, a cut).
+    Chore,
+}
+
+struct State {
+    items: VecDeque<LaneItem>,
+    bytes: usize,
+    phase: Phase,
+    closed: Option<AppendError>,
+    parked: Vec<Unparker>,
+    /// Watches the head's wait for a worker.
+    waiting: Option<CallGuard>,
+    /// Who is refused if the write in hand hangs.
+    draining: Vec<Part>,
+}
+
+/// See the module.
+pub struct Lane {
+    state: Mutex<State>,
+}
+
+/// What became of a pushed batch.
+pub enum Push {
+    /// In the lane.
+    Queued {
+        /// The caller must put the partition on the run queue.
+        schedule: bool,
+    },
+    /// The lane is full; the unparker is registered, the batch comes back.
+    Full(LaneItem),
+    /// The lane is closed; the part is for the caller to settle.
+    Refused(LaneItem, AppendError),
+}
+
+impl Lane {
+    /// An empty, open lane.
+    pub fn new() -> Self {
+        Self {
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                bytes: 0,
+                phase: Phase::Idle,
+                closed: None,
+                parked: Vec::new(),
+                waiting: None,
+                draining: Vec::new(),
+            }),
+        }
+    }
+
+    /// Queues a batch, or says why not.
+    pub fn push(&self, item: LaneItem, unparker: &Unparker, around: &impl Around) -> Push {
+        let mut state = self.state.lock();
+        let closed = state.closed.clone();
+        if let Some(error) = closed.or_else(|| around.refusal()) {
+            return Push::Refused(item, error);
+        }
+        let len = item.batch.len();
+        let bytes_full = state.bytes + len > LANE_BYTES_MAX && !state.items.is_empty();
+        if bytes_full || state.items.len() >= LANE_ITEMS_MAX {
+            state.parked.push(unparker.clone());
+            return Push::Full(item);
+        }
+        if !around.queued().try_add(len as u64) {
+            return Push::Refused(item, AppendError::DirBusy);
+        }
+        state.bytes += len;
+        state.items.push_back(item);
+        let schedule = state.phase == Phase::Idle;
+        if schedule {
+            state.phase = Phase::Scheduled;
+            state.waiting = Some(around.watch());
+        }
+        Push::Queued { schedule }
+    }
+
+    /// Everything queued, for the append worker. Parts that were given up in
+    /// the meantime are left out.
+    pub fn take(&self, queued: &QueuedBytes) -> Vec<LaneItem> {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Scheduled {
+            return Vec::new();
+        }
+        state.phase = Phase::Draining;
+        queued.sub(std::mem::take(&mut state.bytes) as u64);
+        let items = std::mem::take(&mut state.items);
+        let parked = std::mem::take(&mut state.parked);
+        let waiting = state.waiting.take();
+        drop(state);
+        drop(waiting);
+        wake(parked);
+        let items: Vec<LaneItem> = items.into_iter().filter(|i| i.part.claim()).collect();
+        self.state.lock().draining = items.iter().map(|i| i.part.clone()).collect();
+        items
+    }
+
+    /// The append worker is done. `deferred` goes back to the head (L3) and
+    /// waits for a chore if `chore` says so. Returns whether the partition must
+    /// be put on the run queue again.
+    pub fn done(&self, deferred: Vec<LaneItem>, chore: bool, around: &impl Around) -> bool {
+        let mut state = self.state.lock();
+        state.draining.clear();
+        for item in deferred.into_iter().rev() {
+            around.queued().add(item.batch.len() as u64);
+            state.bytes += item.batch.len();
+            state.items.push_front(item);
+        }
+        if chore {
+            state.phase = Phase::Chore;
+            return false;
+        }
+        state.rest(around)
+    }
+
+    /// The chore is over. See [`Lane::done`] for the result.
+    pub fn chore_done(&self, around: &impl Around) -> bool {
+        let mut state = self.state.lock();
+        if state.phase != Phase::Chore {
+            return false;
+        }
+        state.rest(around)
+    }
+
+    /// Refuses everything that is queued or being written.
+    pub fn refuse_all(&self, error: &AppendError, queued: &QueuedBytes) {
+        let state = self.state.lock();
+        refuse(state, error, queued);
+    }
+
+    /// As [`Lane::refuse_all`], and whatever comes later too.
+    pub fn close(&self, error: &AppendError, queued: &QueuedBytes) {
+        let mut state = self.state.lock();
+        state.closed = Some(error.clone());
+        refuse(state, error, queued);
+    }
+}
+
+/// What a lane asks of its partition, under its lock; none of it blocks.
+pub trait Around {
+    /// Why no batch is taken now, if so.
+    fn refusal(&self) -> Option<AppendError>;
+    /// Watches the head's wait for a worker.
+    fn watch(&self) -> CallGuard;
+    /// The account of the log dir.
+    fn queued(&self) -> &QueuedBytes;
+}
+
+impl State {
+    fn rest(&mut self, around: &impl Around) -> bool {
+        let again = !self.items.is_empty();
+        self.phase = if again { Phase::Scheduled } else { Phase::Idle };
+        self.waiting = again.then(|| around.watch());
+        again
+    }
+}
+
+fn refuse(mut state: MutexGuard<'_, State>, error: &AppendError, queued: &QueuedBytes) {
+    queued.sub(std::mem::take(&mut state.bytes) as u64);
+    let items = std::mem::take(&mut state.items);
+    let draining = std::mem::take(&mut state.draining);
+    let parked = std::mem::take(&mut state.parked);
+    drop(state);
+    wake(parked);
+    for part in draining {
+        part.settle(Err(error.clone()));
+    }
+    for item in items {
+        item.part.settle(Err(error.clone()));
+    }
+}
+
+fn wake(parked: Vec<Unparker>) {
+    for unparker in parked {
+        unparker.wake();
+    }
+}

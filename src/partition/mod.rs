@@ -1,0 +1,429 @@
+//! One partition: a log behind a lock, a lane in front, a committer behind.
+//!
+//! Owns:     the way of a batch from its lane to the log and to the committer,
+//!           and what readers of the partition see.
+//! Does not: know requests, connections or Kafka's error codes.
+//!
+//! Net threads offer batches, `append-*` drains, `commit-*` flushes and rolls,
+//! `read-*` reads; see the thread and lock tables of the README.
+//!
+//! # Invariants
+//! A1. Only one append worker drains a partition at a time (L1), so groups
+//!     reach the committer in log order.
+//! A2. The log's lock is never held while anybody is told anything.
+//! A3. No append runs between a chore's request and its end.
+//! A4. Nothing is made or renamed in the partition's directory after `retire`
+//!     has returned: the name may belong to another incarnation by then (D11).
+
+mod append;
+mod lane;
+mod part;
+mod readers;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use seawall_committer::{
+    Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
+};
+use seawall_storage::{
+    CHECKPOINT_AGE_MS,    FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions, PartitionIndex,
+    ReadView, RollError, Stop, Timestamp, TopicId,
+};
+
+pub use lane::Push;
+pub use part::{AppendError, LaneItem, Part, PartSink, Stored, Waiter};
+pub use readers::{ReadWaiter, ReaderKey};
+
+use crate::logdir::LogDir;
+use lane::Lane;
+use readers::Readers;
+
+/// Offsets in a log are never negative; the committer counts without a sign.
+fn unsigned(offset: Offset) -> u64 {
+    u64::try_from(offset.get()).unwrap_or(0)
+}
+
+fn signed(offset: u64) -> Offset {
+    Offset::new(i64::try_from(offset).unwrap_or(i64::MAX))
+}
+
+/// What a partition takes from its topic's configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct PartitionConfig {
+    /// Sizes and times of the log.
+    pub log: LogConfig,
+    /// `flush.messages`: the durability dial, in records.
+    pub flush_messages: u64,
+    /// `flush.ms`: a dirty log is flushed in the background after this time.
+    pub flush_ms: u64,
+}
+
+/// Which partition to open, and what is known about the last stop.
+pub struct OpenPartition {
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// The topic's incarnation.
+    pub topic_id: TopicId,
+    /// Its number in the topic.
+    pub index: PartitionIndex,
+    /// How the last broker on this log dir stopped.
+    pub stop: Stop,
+    /// Whether a broker was through recovery on this log dir since the machine
+    /// started.
+    pub recovered_this_boot: bool,
+}
+
+/// See the module.
+pub struct Partition {
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// Its number in the topic.
+    pub index: PartitionIndex,
+    dir: Arc<LogDir>,
+    log: Mutex<Log>,
+    view: ArcSwap<ReadView>,
+    gate: Gate<FlushPoint, Waiter>,
+    lane: Lane,
+    readers: Readers,
+    flush_messages: AtomicU64,
+    flush_ms: AtomicU64,
+    deleted: AtomicBool,
+    /// A4. Read-locked by whoever makes files; write-locked once, to retire.
+    files: RwLock<()>,
+    /// When the oldest record that is not flushed was written, in ms since the
+    /// epoch; 0 when there is none.
+    dirty_since_ms: AtomicI64,
+    /// When the log first grew durably since its last checkpoint.
+    uncheckpointed_since_ms: AtomicI64,
+}
+
+impl Partition {
+    /// Opens the log, running recovery. Writes nothing.
+    ///
+    /// # Errors
+    /// The log cannot be served; nothing was changed on disk.
+    pub fn open(
+        dir: &Arc<LogDir>,
+        what: OpenPartition,
+        config: &PartitionConfig,
+        progress: &dyn Fn(u64),
+    ) -> Result<Arc<Self>, OpenError> {
+        let path = dir.path.join(&*what.topic).join(what.index.to_string());
+        let options = OpenOptions {
+            topic_id: what.topic_id,
+            partition: what.index,
+            config: config.log,
+            stop: what.stop,
+            recovered_this_boot: what.recovered_this_boot,
+            now: now(),
+            resources: Arc::clone(&dir.resources),
+            progress,
+        };
+        let log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
+        Ok(Arc::new(Self {
+            topic: what.topic,
+            index: what.index,
+            dir: Arc::clone(dir),
+            view: ArcSwap::new(log.read_view()),
+            gate: Gate::new(unsigned(log.end_offset())),
+            log: Mutex::new(log),
+            lane: Lane::new(),
+            readers: Readers::default(),
+            flush_messages: AtomicU64::new(config.flush_messages),
+            flush_ms: AtomicU64::new(config.flush_ms),
+            deleted: AtomicBool::new(false),
+            files: RwLock::new(()),
+            dirty_since_ms: AtomicI64::new(0),
+            uncheckpointed_since_ms: AtomicI64::new(0),
+        }))
+    }
+
+    /// The log dir it lives on.
+    pub fn dir(&self) -> &Arc<LogDir> {
+        &self.dir
+    }
+
+    /// One past the last offset a reader may see.
+    pub fn high_watermark(&self) -> Offset {
+        signed(self.gate.high_watermark())
+    }
+
+    /// min(high watermark, first offset of an open transaction).
+    pub fn last_stable_offset(&self) -> Offset {
+        self.high_watermark()
+    }
+
+    /// What is there to read; lock-free.
+    pub fn view(&self) -> Arc<ReadView> {
+        self.view.load_full()
+    }
+
+    /// The epoch under which this broker leads the partition.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.view.load().leader_epoch()
+    }
+
+    /// What the partition can do now.
+    pub fn health(&self) -> Health {
+        self.gate.health()
+    }
+
+    /// Whether the partition serves as it should: neither stalled nor failed.
+    pub fn is_online(&self) -> bool {
+        self.gate.is_online()
+    }
+
+    /// Whether its topic was deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Counters of the commits.
+    pub fn commits(&self) -> (u64, u64) {
+        let stats = &self.gate.stats;
+        let flushes = stats.flushes.load(Ordering::Relaxed);
+        (flushes, stats.released.load(Ordering::Relaxed))
+    }
+
+    /// Fetches that wait here.
+    pub fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Takes over a changed topic configuration.
+    pub fn set_config(&self, config: &PartitionConfig) {
+        self.flush_messages
+            .store(config.flush_messages, Ordering::Relaxed);
+        self.flush_ms.store(config.flush_ms, Ordering::Relaxed);
+        self.log.lock().set_config(config.log);
+    }
+
+    /// The topic is deleted: nothing more is appended, waiters are told.
+    pub fn deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+        self.lane.close(&AppendError::Deleted, &self.dir.queued);
+        self.readers.wake_all();
+    }
+
+    /// After [`Partition::deleted`]: waits until nobody makes files any more.
+    /// `false` if that takes longer than `patience` (a disk that hangs).
+    pub fn retire(&self, patience: Duration) -> bool {
+        self.files.try_write_for(patience).is_some()
+    }
+
+    /// A4. Held while files are made or renamed; `None` for a deleted topic.
+    fn making_files(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        let guard = self.files.read();
+        (!self.is_deleted()).then_some(guard)
+    }
+
+    /// The broker stops: nothing more is appended.
+    pub fn stopping(&self) {
+        self.lane.close(&AppendError::Stopping, &self.dir.queued);
+        self.readers.wake_all();
+    }
+
+    /// After all pools of the log dir have stopped: leaves checkpoint and
+    /// snapshot at the end, so that the next start scans nothing.
+    ///
+    /// # Errors
+    /// Something could not be written; the next start scans.
+    pub fn close(&self) -> std::io::Result<()> {
+        let plan = self.log.lock().close_plan();
+        match plan {
+            Some(plan) => plan.run(),
+            None => Ok(()),
+        }
+    }
+
+    /// What is due by the clock: background flush, checkpoint. Cheap when
+    /// nothing is.
+    pub fn sweep(self: &Arc<Self>, now_ms: i64) {
+        let dirty = self.dirty_since_ms.load(Ordering::Relaxed);
+        let flush_ms = i64::try_from(self.flush_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        if dirty != 0 && now_ms.saturating_sub(dirty) >= flush_ms {
+            self.dir.committer.flush_in_background(self);
+        }
+        let grown = self.uncheckpointed_since_ms.load(Ordering::Relaxed);
+        if grown != 0 && now_ms.saturating_sub(grown) >= CHECKPOINT_AGE_MS {
+            self.submit_checkpoint();
+        }
+    }
+
+    /// Forgets idle producers.
+    pub fn expire_producers(&self) {
+        self.log.lock().expire_producers(now());
+    }
+
+    fn submit_checkpoint(self: &Arc<Self>) {
+        self.uncheckpointed_since_ms.store(0, Ordering::Relaxed);
+        let partition = Arc::clone(self);
+        self.dir.state.submit(move || partition.checkpoint());
+    }
+
+    fn checkpoint(&self) {
+        let Some(_making_files) = self.making_files() else {
+            return;
+        };
+        let plan = self.log.lock().checkpoint_plan(now());
+        let Some(plan) = plan else { return };
+        let done = plan.run();
+        if let Err(error) = &done {
+            let (topic, index) = (&self.topic, self.index);
+            log::warn!("{topic}-{index}: no checkpoint was written: {error}");
+        }
+        self.log.lock().checkpoint_done(done.ok());
+    }
+
+    /// While a partition is Failed, a damaged batch found by the next start
+    /// need not be corruption (DESIGN 7).
+    fn tell_the_claim(&self) {
+        let claim = Arc::clone(&self.dir.claim);
+        self.dir.state.submit(move || {
+            if let Err(error) = claim.set_recovered(false) {
+                log::warn!("{}: {error}", claim.dir().display());
+            }
+        });
+    }
+
+    fn refusal_by_health(&self) -> Option<AppendError> {
+        match self.gate.health() {
+            Health::Online => None,
+            Health::Stalled => Some(AppendError::Refused(Refusal::Stalled)),
+            Health::Failed(failure) => Some(AppendError::Refused(Refusal::Failed(failure))),
+        }
+    }
+
+    fn watch(self: &Arc<Self>, call: Call) -> CallGuard {
+        self.dir
+            .watchdog
+            .watch(Arc::clone(self) as Arc<dyn Watched>, call)
+    }
+
+    fn roll(&self) -> Result<(), ChoreError> {
+        let Some(_making_files) = self.making_files() else {
+            return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
+        };
+        let plan = self.log.lock().roll_plan();
+        let segment = plan.run().map_err(|error| match error {
+            RollError::NoSpace(error) => ChoreError::NoSpace(error),
+            RollError::OldNotSynced(error) | RollError::Failed(error) => {
+                self.log.lock().mark_sync_failed();
+                ChoreError::Failed(error)
+            }
+        })?;
+        let mut log = self.log.lock();
+        // A3: nothing was appended since the plan, so it cannot be stale.
+        log.install(segment)
+            .map_err(|_| ChoreError::Failed(std::io::ErrorKind::Other.into()))?;
+        self.view.store(log.read_view());
+        Ok(())
+    }
+
+    fn cut(&self) -> Result<(), ChoreError> {
+        let plan = self.log.lock().cut_plan();
+        if let Some(plan) = plan {
+            plan.run().map_err(ChoreError::Failed)?;
+            self.log.lock().cut_done();
+        }
+        Ok(())
+    }
+}
+
+/// The wall clock, for record timestamps only.
+pub fn now() -> Timestamp {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let ms = since.map_or(0, |d| d.as_millis());
+    Timestamp::new(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+impl Watched for Partition {
+    fn overdue(&self, call: Call) {
+        log::error!(
+            "{}-{}: stalled, a call ({call:?}) has been running for longer than log.flush.stall.timeout.ms",
+            self.topic,
+            self.index
+        );
+        Committer::stall(self);
+    }
+
+    fn recovered(&self, call: Call) {
+        log::warn!("{}-{}: the call ({call:?}) came back", self.topic, self.index);
+        Committer::unstall(self);
+    }
+}
+
+impl CommitLog for Partition {
+    type Point = FlushPoint;
+    type Waiter = Waiter;
+
+    fn gate(&self) -> &Gate<FlushPoint, Waiter> {
+        &self.gate
+    }
+
+    fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
+        let synced = point.file.sync_data();
+        if synced.is_err() {
+            self.log.lock().mark_sync_failed();
+        }
+        synced
+    }
+
+    fn chore(&self, chore: Chore) -> Result<(), ChoreError> {
+        match chore {
+            Chore::Roll => self.roll(),
+            Chore::Cut => self.cut(),
+        }
+    }
+
+    fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
+        if no_space {
+            self.lane
+                .refuse_all(&AppendError::NoSpace, &self.dir.queued);
+        }
+        if self.lane.chore_done(self) {
+            self.submit_drain();
+        }
+    }
+
+    fn synced(self: &Arc<Self>, point: &FlushPoint) {
+        self.dirty_since_ms.store(0, Ordering::Relaxed);
+        let since = &self.uncheckpointed_since_ms;
+        let _ = since.compare_exchange(0, now().get(), Ordering::Relaxed, Ordering::Relaxed);
+        let mut log = self.log.lock();
+        log.mark_synced(point);
+        let due = log.checkpoint_due(now());
+        drop(log);
+        if due {
+            self.submit_checkpoint();
+        }
+    }
+
+    fn is_owner(&self) -> bool {
+        self.dir.claim.is_fresh()
+    }
+
+    fn release(&self, waiter: Waiter, outcome: Result<(), Refusal>) {
+        waiter
+            .part
+            .settle(outcome.map(|()| waiter.stored).map_err(AppendError::Refused));
+    }
+
+    fn advanced(&self, _high_watermark: u64) {
+        self.readers.wake_all();
+    }
+
+    fn health_changed(&self) {
+        if let Some(error) = self.refusal_by_health() {
+            self.lane.refuse_all(&error, &self.dir.queued);
+        }
+        if matches!(self.gate.health(), Health::Failed(_)) {
+            self.tell_the_claim();
+        }
+        self.readers.wake_all();
+    }
+}

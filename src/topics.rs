@@ -1,0 +1,167 @@
+//! The topics that are open in this broker, by name and by id.
+//!
+//! Owns:     the published map of topics and their partitions.
+//! Does not: persist anything; the catalog in `cluster` does.
+//!
+//! Readers load the map without a lock. Changes are made by one thread at a
+//! time, under `changes`, and published whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use seawall_committer::Health;
+use seawall_storage::{LeaderEpoch, TopicId};
+
+use crate::config::TopicConfig;
+use crate::partition::Partition;
+
+/// One partition as the broker knows it.
+#[derive(Clone)]
+pub enum Slot {
+    /// Serves, though it may be stalled or failed.
+    Open(Arc<Partition>),
+    /// Cannot be opened; the reason is for people.
+    Offline(Arc<str>),
+}
+
+impl Slot {
+    /// The epoch under which the partition is led; that of an offline one is
+    /// not known.
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        match self {
+            Self::Open(partition) => partition.leader_epoch(),
+            Self::Offline(_) => LeaderEpoch::NONE,
+        }
+    }
+
+    /// Whether it can be written to and read.
+    pub fn is_healthy(&self) -> bool {
+        match self {
+            Self::Open(partition) => !matches!(partition.health(), Health::Failed(_)),
+            Self::Offline(_) => false,
+        }
+    }
+}
+
+/// One topic.
+pub struct Topic {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its incarnation.
+    pub id: TopicId,
+    /// Its effective configuration.
+    pub config: ArcSwap<TopicConfig>,
+    /// Its partitions by number.
+    pub partitions: Vec<Slot>,
+}
+
+/// Why a partition is not served. The client's fault, but for `Offline`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LookupError {
+    /// No topic of that name.
+    UnknownTopic,
+    /// No topic with that id.
+    UnknownTopicId,
+    /// The topic has no partition of that number.
+    UnknownPartition,
+    /// The partition could not be opened.
+    Offline,
+}
+
+impl Topic {
+    /// The open partition of that number.
+    ///
+    /// # Errors
+    /// There is none, or it is offline.
+    pub fn partition(&self, index: i32) -> Result<&Arc<Partition>, LookupError> {
+        let slot = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.partitions.get(index));
+        match slot {
+            Some(Slot::Open(partition)) => Ok(partition),
+            Some(Slot::Offline(_)) => Err(LookupError::Offline),
+            None => Err(LookupError::UnknownPartition),
+        }
+    }
+
+    /// The open partitions.
+    pub fn open_partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.partitions.iter().filter_map(|slot| match slot {
+            Slot::Open(partition) => Some(partition),
+            Slot::Offline(_) => None,
+        })
+    }
+}
+
+/// All topics at one moment.
+#[derive(Clone, Default)]
+pub struct TopicMap {
+    by_name: HashMap<Arc<str>, Arc<Topic>>,
+    by_id: HashMap<TopicId, Arc<Topic>>,
+}
+
+impl TopicMap {
+    /// The topic of that name.
+    pub fn by_name(&self, name: &str) -> Option<&Arc<Topic>> {
+        self.by_name.get(name)
+    }
+
+    /// The topic with that id.
+    pub fn by_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
+        self.by_id.get(&id)
+    }
+
+    /// All topics, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Topic>> {
+        self.by_name.values()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    fn insert(&mut self, topic: &Arc<Topic>) {
+        self.by_id.insert(topic.id, Arc::clone(topic));
+        self.by_name
+            .insert(Arc::clone(&topic.name), Arc::clone(topic));
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Topics {
+    map: ArcSwap<TopicMap>,
+    changes: Mutex<()>,
+}
+
+impl Topics {
+    /// All topics now; lock-free.
+    pub fn load(&self) -> arc_swap::Guard<Arc<TopicMap>> {
+        self.map.load()
+    }
+
+    /// Publishes more topics.
+    pub fn insert(&self, topics: &[Arc<Topic>]) {
+        self.change(|map| topics.iter().for_each(|topic| map.insert(topic)));
+    }
+
+    /// Takes a topic out, if it is still that incarnation.
+    pub fn remove(&self, topic: &Topic) {
+        self.change(|map| {
+            map.by_id.remove(&topic.id);
+            if map.by_name.get(&topic.name).is_some_and(|t| t.id == topic.id) {
+                map.by_name.remove(&topic.name);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut TopicMap)) {
+        let _one_at_a_time = self.changes.lock();
+        let mut map = TopicMap::clone(&self.map.load());
+        change(&mut map);
+        self.map.store(Arc::new(map));
+    }
+}

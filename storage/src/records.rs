@@ -1,0 +1,257 @@
+//! The one decoder of records. It is never used on the way of a Produce or a Fetch.
+//!
+//! Owns:     decompression and record parsing, both bounded; the counters that show who decodes.
+//! Does not: trust any length or count: nothing is allocated beyond `Limits`, and a batch that lies ends in an error.
+//! Called from `work-*` and compaction threads.
+//!
+//! # Invariants
+//! K1. Decompressed bytes are counted as they appear; at `Limits::bytes_max` the decoder stops, however small the input.
+//! K2. Every use is counted at its site, so that a test can assert that the hot path has no site.
+
+use std::fmt;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, Codec};
+use crate::types::{Offset, Timestamp, wide};
+
+mod snappy;
+
+/// How much a decoder may produce.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Decompressed bytes of one batch.
+    pub bytes_max: u64,
+}
+
+impl Default for Limits {
+    /// 256 MiB: more than any batch that fits a request can sensibly hold.
+    fn default() -> Self {
+        Self { bytes_max: 256 * 1024 * 1024 }
+    }
+}
+
+/// Why records are decoded; each has its own counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecodeSite {
+    /// ListOffsets by timestamp.
+    TimestampLookup,
+    /// Produce to a compacted topic: keys are required.
+    CompactedProduce,
+    /// Compaction.
+    Compaction,
+    /// Tools and tests.
+    Tool,
+}
+
+static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+/// How many batches have been decoded at a site in this process.
+pub fn decoded_batches(site: DecodeSite) -> u64 {
+    counter(site).load(Ordering::Relaxed)
+}
+
+fn counter(site: DecodeSite) -> &'static AtomicU64 {
+    match site {
+        DecodeSite::TimestampLookup => &COUNTS[0],
+        DecodeSite::CompactedProduce => &COUNTS[1],
+        DecodeSite::Compaction => &COUNTS[2],
+        DecodeSite::Tool => &COUNTS[3],
+    }
+}
+
+/// What is wrong with the payload of a batch. The producer's fault; the batch itself may be stored and served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordError {
+    /// The codec number is not defined.
+    UnknownCodec,
+    /// The compressed bytes are damaged.
+    Decompress,
+    /// More than `Limits::bytes_max`.
+    TooLarge,
+    /// A record's lengths do not fit its bytes, or fewer or more records than the header says.
+    Malformed,
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownCodec => "unknown compression codec",
+            Self::Decompress => "the compressed records are damaged",
+            Self::TooLarge => "the records are too large when decompressed",
+            Self::Malformed => "the records are malformed",
+        })
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// One record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    /// Its offset.
+    pub offset: Offset,
+    /// Its timestamp; for `LogAppendTime` that of the batch.
+    pub timestamp: Timestamp,
+    /// Key, or none.
+    pub key: Option<Bytes>,
+    /// Value, or none (a tombstone).
+    pub value: Option<Bytes>,
+    /// Headers in order.
+    pub headers: Vec<(Bytes, Option<Bytes>)>,
+}
+
+/// The records of a batch, one after the other.
+#[derive(Debug)]
+pub struct Records {
+    batch: Batch,
+    bytes: Bytes,
+    left: i32,
+    failed: bool,
+}
+
+impl Records {
+    /// Decompresses a batch.
+    pub fn decode(batch: &Batch, limits: &Limits, site: DecodeSite) -> Result<Self, RecordError> {
+        counter(site).fetch_add(1, Ordering::Relaxed);
+        let payload = batch.bytes().slice(crate::batch::HEADER_BYTES..);
+        let bytes = match batch.header().attributes.codec().ok_or(RecordError::UnknownCodec)? {
+            Codec::None => payload,
+            Codec::Gzip => bounded(flate2::bufread::MultiGzDecoder::new(payload.as_ref()), limits)?,
+            Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(payload.as_ref()), limits)?,
+            Codec::Zstd => bounded(zstd(&payload)?, limits)?,
+            Codec::Snappy => snappy::decompress(&payload, limits)?,
+        };
+        Ok(Self { batch: batch.clone(), bytes, left: batch.header().record_count, failed: false })
+    }
+
+    fn read_record(&mut self) -> Result<Record, RecordError> {
+        let mut body = Parser(take_prefixed(&mut self.bytes)?.ok_or(RecordError::Malformed)?);
+        body.take(1)?;
+        let time_delta = body.varlong()?;
+        let offset_delta = body.varint()?;
+        let (key, value) = (body.bytes()?, body.bytes()?);
+        let headers = body.headers()?;
+        if !body.0.is_empty() {
+            return Err(RecordError::Malformed);
+        }
+        let header = self.batch.header();
+        let timestamp = if header.attributes.is_log_append_time() {
+            header.max_timestamp
+        } else {
+            Timestamp(header.base_timestamp.0.wrapping_add(time_delta))
+        };
+        Ok(Record { offset: header.base_offset.plus(i64::from(offset_delta)), timestamp, key, value, headers })
+    }
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, RecordError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || (self.left <= 0 && self.bytes.is_empty()) {
+            return None;
+        }
+        let record = if self.left <= 0 { Err(RecordError::Malformed) } else { self.read_record() };
+        self.left -= 1;
+        self.failed = record.is_err();
+        Some(record)
+    }
+}
+
+/// The first record of a batch at or after `time`: for `LogAppendTime` the batch's first (no record is decoded then).
+pub fn find_timestamp(batch: &Batch, time: Timestamp) -> Result<Option<(Offset, Timestamp)>, RecordError> {
+    let header = batch.header();
+    if header.attributes.is_log_append_time() {
+        return Ok((header.max_timestamp >= time).then_some((header.base_offset, header.max_timestamp)));
+    }
+    for record in Records::decode(batch, &Limits::default(), DecodeSite::TimestampLookup)? {
+        let record = record?;
+        if record.timestamp >= time {
+            return Ok(Some((record.offset, record.timestamp)));
+        }
+    }
+    Ok(None)
+}
+
+/// The first record of a batch that has its largest timestamp.
+pub fn find_max_timestamp(batch: &Batch) -> Result<Option<(Offset, Timestamp)>, RecordError> {
+    let header = batch.header();
+    if header.attributes.is_log_append_time() {
+        return Ok(Some((header.base_offset, header.max_timestamp)));
+    }
+    let mut best: Option<(Offset, Timestamp)> = None;
+    for record in Records::decode(batch, &Limits::default(), DecodeSite::TimestampLookup)? {
+        let record = record?;
+        if best.is_none_or(|(_, time)| record.timestamp > time) {
+            best = Some((record.offset, record.timestamp));
+        }
+    }
+    Ok(best)
+}
+
+fn zstd(payload: &[u8]) -> Result<impl Read + '_, RecordError> {
+    ruzstd::decoding::StreamingDecoder::new(payload).map_err(|_| RecordError::Decompress)
+}
+
+/// Reads to the end, or to the limit (K1).
+fn bounded(reader: impl Read, limits: &Limits) -> Result<Bytes, RecordError> {
+    let mut out = Vec::new();
+    let read = reader.take(limits.bytes_max.saturating_add(1)).read_to_end(&mut out);
+    read.map_err(|_| RecordError::Decompress)?;
+    if wide(out.len()) > limits.bytes_max { Err(RecordError::TooLarge) } else { Ok(out.into()) }
+}
+
+/// Bytes behind a varint length; `None` for a negative length. The length is measured against the bytes left.
+fn take_prefixed(bytes: &mut Bytes) -> Result<Option<Bytes>, RecordError> {
+    let mut parser = Parser(std::mem::take(bytes));
+    let taken = parser.bytes();
+    *bytes = parser.0;
+    taken
+}
+
+struct Parser(Bytes);
+
+impl Parser {
+    fn take(&mut self, len: usize) -> Result<Bytes, RecordError> {
+        if len > self.0.len() { Err(RecordError::Malformed) } else { Ok(self.0.split_to(len)) }
+    }
+
+    fn varlong(&mut self) -> Result<i64, RecordError> {
+        let mut raw = 0_u64;
+        for shift in (0..70).step_by(7) {
+            let byte = *self.0.first().ok_or(RecordError::Malformed)?;
+            self.0 = self.0.slice(1..);
+            raw |= u64::from(byte & 0x7f) << shift.min(63);
+            if byte & 0x80 == 0 {
+                return Ok((raw >> 1).cast_signed() ^ -(raw & 1).cast_signed());
+            }
+        }
+        Err(RecordError::Malformed)
+    }
+
+    fn varint(&mut self) -> Result<i32, RecordError> {
+        i32::try_from(self.varlong()?).map_err(|_| RecordError::Malformed)
+    }
+
+    fn bytes(&mut self) -> Result<Option<Bytes>, RecordError> {
+        match self.varint()? {
+            -1 => Ok(None),
+            len => self.take(usize::try_from(len).map_err(|_| RecordError::Malformed)?).map(Some),
+        }
+    }
+
+    fn headers(&mut self) -> Result<Vec<(Bytes, Option<Bytes>)>, RecordError> {
+        let count = self.varint()?;
+        if count < 0 {
+            return Err(RecordError::Malformed);
+        }
+        let mut headers = Vec::new();
+        for _ in 0..count {
+            headers.push((self.bytes()?.ok_or(RecordError::Malformed)?, self.bytes()?));
+        }
+        Ok(headers)
+    }
+}

@@ -1,0 +1,231 @@
+//! Scanning batches from a start to the end of the log, and replaying what their headers say of producers.
+//!
+//! Owns:     where the log ends and whether that end is a torn tail or corruption.
+//! Does not: sync or write.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::batch::{BatchHeader, HEADER_BYTES};
+use crate::disk::{DiskFile, read_full};
+use crate::index_file::EntryBuilder;
+use crate::live_index::LiveIndex;
+use crate::log::LastBatch;
+use crate::names::SegmentName;
+use crate::producers::Producers;
+use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Scan, Step, crc_holds};
+use crate::segment::{LivePart, Segment};
+use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
+
+use super::inventory::Inventory;
+use super::{OpenError, OpenOptions, RecoverySummary};
+
+/// Where a scan begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Start {
+    /// Index of the segment.
+    pub(super) segment: usize,
+    pub(super) position: Position,
+    pub(super) offset: Offset,
+    /// The snapshot's offset: batches from there on are replayed. `None`: no snapshot, all are.
+    pub(super) replay: Option<Offset>,
+}
+
+/// What a scan found.
+#[derive(Debug, Default)]
+pub(super) struct Replayed {
+    pub(super) end: Offset,
+    pub(super) end_position: Position,
+    pub(super) last_batch: LastBatch,
+    pub(super) producers: Producers,
+    pub(super) live: Option<LivePart>,
+    /// Segments of which something was scanned.
+    pub(super) scanned: Vec<SegmentName>,
+    pub(super) summary: RecoverySummary,
+}
+
+impl Replayed {
+    /// A log whose checkpoint is at its end, or that has no segments.
+    pub(super) fn closed(inventory: &Inventory) -> Self {
+        let mut found = Self { end: inventory.log_start(), ..Self::default() };
+        if let Some(checkpoint) = inventory.checkpoint.filter(|_| !inventory.segments.is_empty()) {
+            found.end = checkpoint.offset;
+            found.end_position = checkpoint.position;
+            found.last_batch = LastBatch {
+                base: checkpoint.offset,
+                position: checkpoint.batch_position,
+                crc: checkpoint.batch_crc,
+            };
+        }
+        let fitting = inventory.snapshot.as_ref().filter(|(offset, _)| *offset == found.end);
+        found.producers = fitting.map(|(_, producers)| producers.clone()).unwrap_or_default();
+        found
+    }
+}
+
+/// One run over the segments.
+pub(super) struct Replay<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) options: &'a OpenOptions<'a>,
+    /// Set when the last file could not be synced: nothing beyond this position is believed.
+    pub(super) last_file_limit: Option<Position>,
+}
+
+/// One segment of a run.
+struct SegmentRun<'a> {
+    segment: &'a Segment,
+    file: Arc<dyn DiskFile>,
+    len: u64,
+    from: Position,
+    from_offset: Offset,
+    /// The successor's base; `None` for the last segment.
+    next_base: Option<Offset>,
+}
+
+impl Replay<'_> {
+    /// `None`: the snapshot does not fit the log, so that the run has to be done without it.
+    pub(super) fn run(&self, start: Start) -> Result<Option<Replayed>, OpenError> {
+        let segments = &self.inventory.segments;
+        let mut found = Replayed { end: start.offset, end_position: start.position, ..Replayed::default() };
+        if let (Some(_), Some((_, producers))) = (start.replay, &self.inventory.snapshot) {
+            found.producers = producers.clone();
+        }
+        if let Some(checkpoint) = &self.inventory.checkpoint {
+            let at_end = checkpoint.position == start.position && checkpoint.offset == start.offset;
+            found.last_batch = LastBatch {
+                base: start.offset,
+                position: if at_end { checkpoint.batch_position } else { Position::ZERO },
+                crc: if at_end { checkpoint.batch_crc } else { 0 },
+            };
+        }
+        for (index, segment) in segments.iter().enumerate().skip(start.segment) {
+            let first = index == start.segment;
+            let from = if first { start.position } else { Position::ZERO };
+            let from_offset = if first { start.offset } else { segment.name.base };
+            let run = self.segment_run(index, from, from_offset)?;
+            if !self.scan_segment(&run, start.replay, &mut found)? {
+                return Ok(None);
+            }
+        }
+        let beyond = start.replay.is_some_and(|offset| offset > found.end);
+        Ok((!beyond).then_some(found))
+    }
+
+    fn segment_run(&self, index: usize, from: Position, from_offset: Offset) -> Result<SegmentRun<'_>, OpenError> {
+        let segment = &self.inventory.segments[index];
+        let file = self.inventory.open(segment)?;
+        let next_base = self.inventory.segments.get(index + 1).map(|s| s.name.base);
+        let limit = self.last_file_limit.filter(|_| next_base.is_none()).map_or(u64::MAX, |p| p.0);
+        let len = file.len()?.min(limit);
+        Ok(SegmentRun { segment, file, len, from, from_offset, next_base })
+    }
+
+    /// Scans one segment to its end. `false`: the snapshot's offset lies inside a batch, so it is not of this log.
+    fn scan_segment(&self, run: &SegmentRun<'_>, replay: Option<Offset>, found: &mut Replayed) -> Result<bool, OpenError> {
+        let name = run.segment.name;
+        let expect = Expect { offset: run.from_offset, end: run.next_base.unwrap_or(Offset(i64::MAX)) };
+        let mut scan = Scan::new(&*run.file, run.len, CHUNK_BYTES).from(run.from, expect);
+        let mut builder = EntryBuilder::new(name.base, self.options.config.index_interval_bytes, run.from);
+        let mut epoch = LeaderEpoch(0);
+        (found.end, found.end_position) = (run.from_offset, run.from);
+        if run.from == Position::ZERO {
+            found.last_batch = LastBatch::default();
+        }
+        let bad = loop {
+            let batch = match scan.next_valid((epoch, name.epoch))? {
+                Step::Batch(batch) => batch,
+                Step::End => break None,
+                Step::Bad(why) => break Some(why),
+            };
+            let header = batch.header;
+            match replay {
+                Some(offset) if header.base_offset < offset && header.next_offset() > offset => return Ok(false),
+                Some(offset) if header.base_offset < offset => {}
+                _ => drop(found.producers.apply(&header, self.options.now)),
+            }
+            epoch = header.leader_epoch;
+            builder.add(&header, batch.position);
+            (found.end, found.end_position) = (header.next_offset(), batch.end);
+            found.last_batch = LastBatch { base: header.base_offset, position: batch.position, crc: header.crc };
+            found.summary.scanned_bytes += batch.end.since(batch.position);
+            (self.options.progress)(batch.end.since(batch.position));
+        };
+        self.judge_end(run, bad, found)?;
+        if found.end > run.from_offset {
+            found.scanned.push(name);
+        }
+        found.live = live_part(run, builder);
+        Ok(true)
+    }
+
+    /// A sealed segment must reach its successor's base; the last one may end in a torn tail.
+    fn judge_end(&self, run: &SegmentRun<'_>, bad: Option<BadBatch>, found: &mut Replayed) -> Result<(), OpenError> {
+        let corrupt = |why| OpenError::Corrupt {
+            segment: run.segment.name,
+            position: found.end_position,
+            offset: found.end,
+            why,
+        };
+        if let Some(base) = run.next_base {
+            return if found.end == base { Ok(()) } else { Err(corrupt(bad.unwrap_or(BadBatch::Short))) };
+        }
+        let Some(why) = bad else { return Ok(()) };
+        if self.options.recovered_this_boot && self.valid_batch_follows(run, found)? {
+            return Err(corrupt(why));
+        }
+        found.summary.tail = Some(why);
+        found.summary.tail_bytes = run.len.saturating_sub(found.end_position.0);
+        Ok(())
+    }
+
+    /// Looks behind a bad place for a batch that could be a later one of this very log.
+    fn valid_batch_follows(&self, run: &SegmentRun<'_>, found: &Replayed) -> io::Result<bool> {
+        let mut buf = vec![0; narrow(CHUNK_BYTES.min(run.len.saturating_sub(found.end_position.0)))];
+        let mut at = found.end_position.0.saturating_add(1);
+        while at.saturating_add(wide(HEADER_BYTES)) <= run.len {
+            let read = read_full(&*run.file, &mut buf, at)?;
+            for place in 0..read.saturating_sub(HEADER_BYTES - 1) {
+                let Some(header) = BatchHeader::peek(&buf[place..read]) else { break };
+                if could_follow(&header, found.end, run.segment.name.epoch)
+                    && holds(run, at.saturating_add(wide(place)), &header)?
+                {
+                    return Ok(true);
+                }
+            }
+            if read < HEADER_BYTES {
+                break;
+            }
+            at = at.saturating_add(wide(read - (HEADER_BYTES - 1)));
+        }
+        Ok(false)
+    }
+}
+
+fn could_follow(header: &BatchHeader, end: Offset, epoch: LeaderEpoch) -> bool {
+    let ahead = header.base_offset.since(end);
+    header.magic == 2
+        && (1..i64::from(i32::MAX)).contains(&ahead)
+        && header.leader_epoch >= LeaderEpoch(0)
+        && header.leader_epoch <= epoch
+        && header.last_offset_delta >= 0
+}
+
+fn holds(run: &SegmentRun<'_>, at: u64, header: &BatchHeader) -> io::Result<bool> {
+    let Some(total) = header.total_len().filter(|total| at.saturating_add(*total) <= run.len) else {
+        return Ok(false);
+    };
+    let mut bytes = vec![0; narrow(total)];
+    let read = read_full(&*run.file, &mut bytes, at)?;
+    Ok(wide(read) == total && crc_holds(&bytes))
+}
+
+/// What was scanned of a segment, as an index in memory.
+fn live_part(run: &SegmentRun<'_>, builder: EntryBuilder) -> Option<LivePart> {
+    let entries = builder.finish();
+    let last = entries.last().copied()?;
+    let index = LiveIndex::default();
+    for entry in entries {
+        index.push(entry);
+    }
+    Some(LivePart { index: Arc::new(index), from: run.from, from_offset: run.from_offset, last: Some(last) })
+}

@@ -1,0 +1,247 @@
+//! One segment as readers see it.
+//!
+//! Owns:     where a segment's bytes and indexes are found: the writer's handle, or one from the bounded cache.
+//! Does not: write; know where the log ends (the view that asks says so).
+//! Called from any thread.
+//!
+//! # Invariants
+//! G1. A batch boundary never moves, so a remembered (offset, position) of one stays true.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::disk::{Disk, DiskFile};
+use crate::index_file::{Covered, MaxTime, SealedIndex};
+use crate::live_index::{IndexEntry, LiveIndex, pack, unpack};
+use crate::names::SegmentName;
+use crate::resources::{ReadBuffer, Resources, SegmentKey};
+use crate::types::{Offset, Position, Timestamp};
+
+/// No batch boundary is remembered. A real one never has this offset.
+const NO_HINT: u64 = u64::MAX;
+/// Bytes between two entries of an index that a reader rebuilds in memory.
+pub(crate) const REBUILD_INTERVAL_BYTES: u64 = 4096;
+
+/// The part of a segment whose index is in memory because this process wrote or scanned it.
+#[derive(Debug, Clone)]
+pub(crate) struct LivePart {
+    pub(crate) index: Arc<LiveIndex>,
+    /// Where that part begins.
+    pub(crate) from: Position,
+    pub(crate) from_offset: Offset,
+    /// Its last batch, once it does not grow any more.
+    pub(crate) last: Option<IndexEntry>,
+}
+
+/// A segment. Sealing it, or writing its index files, makes a new value with the same key.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) name: SegmentName,
+    pub(crate) key: SegmentKey,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: Arc<Path>,
+    /// The writer's handle while the segment is active.
+    pub(crate) writer: Option<Arc<OpenSegment>>,
+    pub(crate) live: Option<LivePart>,
+    hint: AtomicU64,
+}
+
+/// An open handle of a segment and its lazily loaded indexes.
+#[derive(Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) file: Arc<dyn DiskFile>,
+    /// Bytes of the file when it was opened; of no meaning for the active segment.
+    pub(crate) len: u64,
+    index: OnceLock<SealedIndex>,
+    rebuilt: OnceLock<SealedIndex>,
+}
+
+impl OpenSegment {
+    pub(crate) fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
+        Self { file, len, index: OnceLock::new(), rebuilt: OnceLock::new() }
+    }
+}
+
+/// A known batch boundary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Floor {
+    pub(crate) offset: Offset,
+    pub(crate) position: Position,
+    /// It comes from an index file, so the batch there may not be what it says.
+    pub(crate) doubtful: bool,
+}
+
+impl Segment {
+    pub(crate) fn new(name: SegmentName, disk: &Arc<dyn Disk>, dir: &Arc<Path>) -> Self {
+        Self {
+            name,
+            key: SegmentKey::next(),
+            disk: Arc::clone(disk),
+            dir: Arc::clone(dir),
+            writer: None,
+            live: None,
+            hint: AtomicU64::new(NO_HINT),
+        }
+    }
+
+    /// The same segment with another writer and live part.
+    pub(crate) fn with(&self, writer: Option<Arc<OpenSegment>>, live: Option<LivePart>) -> Self {
+        Self {
+            name: self.name,
+            key: self.key,
+            disk: Arc::clone(&self.disk),
+            dir: Arc::clone(&self.dir),
+            writer,
+            live,
+            hint: AtomicU64::new(self.hint.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The writer's handle, a cached one, or a fresh one.
+    pub(crate) fn open(&self, resources: &Resources) -> io::Result<Arc<OpenSegment>> {
+        if let Some(writer) = &self.writer {
+            return Ok(Arc::clone(writer));
+        }
+        if let Some(open) = resources.handle(self.key) {
+            return Ok(open);
+        }
+        let file = self.disk.open_read(&self.dir.join(self.name.log()))?;
+        let len = file.len()?;
+        let open = Arc::new(OpenSegment::new(file, len));
+        resources.keep_handle(self.key, Arc::clone(&open));
+        Ok(open)
+    }
+
+    pub(crate) fn relative(&self, offset: Offset) -> u32 {
+        u32::try_from(offset.since(self.name.base)).unwrap_or(u32::MAX)
+    }
+
+    /// The nearest known batch boundary at or below `offset`.
+    pub(crate) fn floor(&self, at: &Reach<'_>, offset: Offset) -> io::Result<Floor> {
+        let relative = self.relative(offset);
+        let hinted = self.hinted(relative);
+        if hinted.is_some_and(|h| h.offset == offset) {
+            return Ok(hinted.unwrap_or(self.first()));
+        }
+        let indexed = match &self.live {
+            Some(live) if offset >= live.from_offset => self.live_floor(live, relative),
+            _ => self.sealed_floor(at, relative)?,
+        };
+        Ok(match hinted {
+            Some(hint) if hint.offset >= indexed.offset => hint,
+            _ => indexed,
+        })
+    }
+
+    fn first(&self) -> Floor {
+        Floor { offset: self.name.base, position: Position::ZERO, doubtful: false }
+    }
+
+    fn place(&self, (offset, position): (u32, u32), doubtful: bool) -> Floor {
+        let offset = self.name.base.plus(i64::from(offset));
+        Floor { offset, position: Position(u64::from(position)), doubtful }
+    }
+
+    fn live_floor(&self, live: &LivePart, relative: u32) -> Floor {
+        match live.index.floor_offset(relative) {
+            Some(entry) => self.place((entry.offset, entry.position), false),
+            None => Floor { offset: live.from_offset, position: live.from, doubtful: false },
+        }
+    }
+
+    fn sealed_floor(&self, at: &Reach<'_>, relative: u32) -> io::Result<Floor> {
+        let entry = self.sealed_index(at)?.floor_offset(relative);
+        Ok(entry.map_or(self.first(), |e| self.place((e.offset, e.position), true)))
+    }
+
+    fn hinted(&self, relative: u32) -> Option<Floor> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        let place = unpack(hint);
+        (hint != NO_HINT && place.0 <= relative).then(|| self.place(place, false))
+    }
+
+    /// Remembers where a reader stopped: a consumer that keeps up needs no search (G1).
+    pub(crate) fn remember(&self, offset: Offset, position: Position) {
+        if let Ok(position) = u32::try_from(position.0) {
+            self.hint.store(pack(self.relative(offset), position), Ordering::Relaxed);
+        }
+    }
+
+    /// The index of the part that files cover, loaded at the first need.
+    fn sealed_index<'a>(&self, at: &Reach<'a>) -> io::Result<&'a SealedIndex> {
+        if let Some(index) = at.open.rebuilt.get().or(at.open.index.get()) {
+            return Ok(index);
+        }
+        let covered = self.covered(at);
+        let index = SealedIndex::load(&*self.disk, &self.dir, &*at.open.file, &covered)?;
+        if index.rebuilt {
+            at.resources.indexes_rebuilt.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(at.open.index.get_or_init(|| index))
+    }
+
+    /// The files looked right and were not: from now on the index is what the segment itself says.
+    pub(crate) fn distrust_index(&self, at: &Reach<'_>) -> io::Result<()> {
+        if at.open.rebuilt.get().is_none() {
+            let index = SealedIndex::rebuild(&*at.open.file, &self.covered(at))?;
+            if at.open.rebuilt.set(index).is_ok() {
+                at.resources.indexes_rebuilt.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    fn covered(&self, at: &Reach<'_>) -> Covered {
+        let live = self.live.as_ref();
+        Covered {
+            name: self.name,
+            end: live.map_or(at.end, |l| l.from_offset),
+            bytes_max: live.map_or(at.bytes_max, |l| l.from.0),
+            interval: REBUILD_INTERVAL_BYTES,
+        }
+    }
+
+    /// Whether some part of the segment is covered by index files and not by memory.
+    fn has_sealed_part(&self) -> bool {
+        self.live.as_ref().is_none_or(|live| live.from > Position::ZERO)
+    }
+
+    /// The largest timestamp. `growing` is that of the live part while the segment is active.
+    pub(crate) fn max_time(&self, at: &Reach<'_>, growing: Option<MaxTime>) -> io::Result<Option<MaxTime>> {
+        let sealed = if self.has_sealed_part() { self.sealed_index(at)?.max_time() } else { None };
+        let live = self.live.as_ref().and_then(|live| live.last).map(|e| e.max()).or(growing);
+        Ok(MaxTime::later(sealed, live))
+    }
+
+    /// An offset before which no batch has a timestamp of `time` or later.
+    pub(crate) fn before_time(&self, at: &Reach<'_>, time: Timestamp) -> io::Result<Offset> {
+        let sealed_max = if self.has_sealed_part() { self.sealed_index(at)?.max_time() } else { None };
+        let relative = match &self.live {
+            Some(live) if sealed_max.is_none_or(|max| max.time < time) => {
+                let found = live.index.before_time(time).map(|e| e.offset);
+                Some(found.unwrap_or(self.relative(live.from_offset)))
+            }
+            _ => self.sealed_index(at)?.before_time(time).map(|e| e.offset),
+        };
+        Ok(self.name.base.plus(i64::from(relative.unwrap_or(0))))
+    }
+}
+
+/// How far a look-up in a segment may go, and through which handle.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach<'a> {
+    pub(crate) open: &'a OpenSegment,
+    pub(crate) resources: &'a Arc<Resources>,
+    /// The offset at which the segment ends for this reader.
+    pub(crate) end: Offset,
+    /// Bytes that may be read.
+    pub(crate) bytes_max: u64,
+}
+
+impl Reach<'_> {
+    pub(crate) fn open_buffer(&self, len: usize) -> ReadBuffer {
+        self.resources.buffer(len)
+    }
+}

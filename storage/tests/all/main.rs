@@ -1,0 +1,11 @@
+//! Tests of the storage engine through its public face, named after the promises they keep.
+
+mod basic;
+mod batches;
+mod crash;
+mod damage;
+mod faults;
+mod producers;
+mod records;
+mod support;
+mod times;

@@ -1,0 +1,42 @@
+//! Small inputs that must work, each named after its line in the table of cases, against the whole broker by a socket.
+//!
+//! The values expected here stand in those tables, or are what Apache Kafka 4.4.0 answers to the same bytes. Run against
+//! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
+
+mod cases {
+    pub(crate) mod codes;
+    mod fetch;
+    mod hostile;
+    mod idempotence;
+    mod produce;
+    mod protocol;
+    mod storage;
+    mod topics;
+}
+
+use std::env;
+
+use seawall_testkit::{Broker, Setup};
+
+/// How a broker of these tests is started; settings may be added.
+fn setup() -> Setup {
+    Setup::new(env!("CARGO_BIN_EXE_seawall"))
+}
+
+/// A broker with its defaults.
+fn broker() -> Broker {
+    setup().start()
+}
+
+/// A number of repetitions: `bounded` in everyday runs, `full` with `tests/run --all`.
+fn times(bounded: usize, full: usize) -> usize {
+    if env::var_os("SEAWALL_TEST_FULL").is_some() { full } else { bounded }
+}
+
+/// Whether the test is about something that only our broker promises, and so has nothing to say about Kafka.
+fn not_for_kafka(broker: &Broker) -> bool {
+    if broker.is_kafka() {
+        eprintln!("left out: promised by Seawall only");
+    }
+    broker.is_kafka()
+}
