@@ -90,9 +90,17 @@ fn serve(stream: TcpStream, running: &Running) -> io::Result<()> {
 fn respond(mut stream: TcpStream, request_line: &str, running: &Running) -> io::Result<()> {
     let mut words = request_line.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", metrics::CONTENT_TYPE, metrics::render(running)),
-        (Some("GET"), Some("/healthz")) => ("200 OK", "application/json", running.broker.health_json()),
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /healthz\n".into()),
+        (Some("GET"), Some("/metrics")) => {
+            ("200 OK", metrics::CONTENT_TYPE, metrics::render(running))
+        }
+        (Some("GET"), Some("/healthz")) => {
+            ("200 OK", "application/json", running.broker.health_json())
+        }
+        (Some("GET"), _) => (
+            "404 Not Found",
+            "text/plain",
+            "/metrics or /healthz\n".into(),
+        ),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".into()),
     };
     write!(

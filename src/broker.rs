@@ -233,7 +233,9 @@ impl Broker {
 
     fn release(&self) -> bool {
         let mut claims: Vec<_> = self.dirs.iter().flatten().map(|dir| &dir.claim).collect();
-        let covered = claims.iter().any(|claim| Arc::ptr_eq(claim, &self.cluster.claim));
+        let covered = claims
+            .iter()
+            .any(|claim| Arc::ptr_eq(claim, &self.cluster.claim));
         if !covered {
             claims.push(&self.cluster.claim);
         }
@@ -271,8 +273,7 @@ fn start_dirs(
             Ok(present) => {
                 let claim = Arc::clone(&present.claim);
                 let watchdog = Arc::clone(watchdog);
-                let started =
-                    LogDir::start(dir.index.0, &dir.path, claim, watchdog, queued_max);
+                let started = LogDir::start(dir.index.0, &dir.path, claim, watchdog, queued_max);
                 Some(started?)
             }
             Err(absence) => {

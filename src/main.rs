@@ -23,8 +23,8 @@ use crossbeam_channel::Receiver;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use cluster::StopSignal;
 use cli::{Cli, Command, ConfigCommand};
+use cluster::StopSignal;
 use config::{CommandLine, Config};
 use server::Serving;
 

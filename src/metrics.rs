@@ -33,15 +33,15 @@ const fn metric(
 
 static TABLE: &[Metric] = &[
     metric(
-        "seawall_tripwire_produce_records_decoded_total",
+        "seawall_tripwire_produce_batches_decoded_total",
         "counter",
-        "Records decoded while a produce was gated or appended. Must stay 0.",
+        "Batches decoded while a produce was gated or appended. Must stay 0.",
         |_| crate::tripwire::PRODUCE.count(),
     ),
     metric(
-        "seawall_tripwire_fetch_records_decoded_total",
+        "seawall_tripwire_fetch_batches_decoded_total",
         "counter",
-        "Records decoded while a fetch was read. Must stay 0.",
+        "Batches decoded while a fetch was read. Must stay 0.",
         |_| crate::tripwire::FETCH.count(),
     ),
     metric(
@@ -89,7 +89,10 @@ pub fn render(running: &Running) -> String {
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
         let value = (metric.value)(running);
         // Writing to a String cannot fail.
-        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        let _ = writeln!(
+            out,
+            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+        );
     }
     out
 }

@@ -74,7 +74,11 @@ impl Timer {
         let mut state = self.shared.state.lock();
         state.next_id += 1;
         let key = (when, state.next_id);
-        let earliest = state.deadlines.keys().next().is_none_or(|first| key < *first);
+        let earliest = state
+            .deadlines
+            .keys()
+            .next()
+            .is_none_or(|first| key < *first);
         state.deadlines.insert(key, Box::new(action));
         drop(state);
         if earliest {
@@ -149,7 +153,9 @@ mod tests {
             })
             .collect();
         let patience = Duration::from_secs(30);
-        let order: Vec<u64> = (0..3).map(|_| ran.recv_timeout(patience).unwrap()).collect();
+        let order: Vec<u64> = (0..3)
+            .map(|_| ran.recv_timeout(patience).unwrap())
+            .collect();
         assert_eq!(order, [5, 10, 20]);
         drop(pending);
         timer.stop();

@@ -152,7 +152,11 @@ impl Topics {
     pub fn remove(&self, topic: &Topic) {
         self.change(|map| {
             map.by_id.remove(&topic.id);
-            if map.by_name.get(&topic.name).is_some_and(|t| t.id == topic.id) {
+            if map
+                .by_name
+                .get(&topic.name)
+                .is_some_and(|t| t.id == topic.id)
+            {
                 map.by_name.remove(&topic.name);
             }
         });

@@ -1,14 +1,14 @@
 //! Byte opacity, made visible.
 //!
-//! Owns:     which thread is on the hot path right now, and how many records
+//! Owns:     which thread is on the hot path right now, and how many batches
 //!           were decoded there. Both must stay 0 for ever.
 //! Does not: decode; storage's one decoder counts by thread, this compares.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-fn decoded_on_this_thread() -> u64 { 0 }
+use seawall_storage::records::decoded_on_this_thread;
 
-/// Records decoded on one hot path.
+/// Batches decoded on one hot path.
 pub struct Tripwire(AtomicU64);
 
 /// While a produce is gated or appended.
@@ -28,7 +28,7 @@ impl Tripwire {
         result
     }
 
-    /// Records decoded so far.
+    /// Batches decoded so far.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -37,13 +37,25 @@ impl Tripwire {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use seawall_storage::Batch;
+    use seawall_storage::records::{DecodeSite, Limits, Records};
+
+    /// An empty v2 batch is enough: to try to decode it counts.
+    fn decode_something() {
+        let mut bytes = vec![0; 61];
+        bytes[11] = 49;
+        bytes[16] = 2;
+        let batch = Batch::parse_one(&Bytes::from(bytes)).unwrap();
+        let _ = Records::decode(&batch, &Limits::default(), DecodeSite::Tool);
+    }
 
     #[test]
     fn a_step_that_decodes_trips_the_wire() {
         static WIRE: Tripwire = Tripwire(AtomicU64::new(0));
         WIRE.around(|| {});
         assert_eq!(WIRE.count(), 0);
-        WIRE.around(seawall_storage::records::count_one_decoded_record);
+        WIRE.around(decode_something);
         assert_eq!(WIRE.count(), 1);
     }
 }

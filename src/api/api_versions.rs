@@ -54,7 +54,9 @@ fn verdict(call: &Call<'_>, request: &ApiVersionsRequest, version: i16) -> Error
 fn is_software_name(name: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     let ends = [name.bytes().next(), name.bytes().last()];
-    ends.iter().all(|b| b.is_some_and(|b| b.is_ascii_alphanumeric())) && name.bytes().all(inner)
+    ends.iter()
+        .all(|b| b.is_some_and(|b| b.is_ascii_alphanumeric()))
+        && name.bytes().all(inner)
 }
 
 fn response(error: ErrorCode) -> ApiVersionsResponse {

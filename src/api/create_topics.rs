@@ -28,7 +28,10 @@ fn respond(asked: &Asked<'_>, request: CreateTopicsRequest) -> CreateTopicsRespo
     let twins = twins(&request);
     for topic in &request.topics {
         let outcome = if twins.contains(topic.name.as_str()) {
-            Err(Refusal::new(ErrorCode::InvalidRequest, "Duplicate topic name."))
+            Err(Refusal::new(
+                ErrorCode::InvalidRequest,
+                "Duplicate topic name.",
+            ))
         } else {
             create(asked, topic, request.validate_only)
         };
@@ -140,7 +143,9 @@ fn assigned(asked: &Asked<'_>, topic: &CreatableTopic) -> Result<i32, Refusal> {
     let mut indexes: Vec<i32> = Vec::with_capacity(topic.assignments.len());
     for assignment in &topic.assignments {
         if assignment.broker_ids != ours {
-            return Err(bad("This cluster has one broker; a partition has one replica on it."));
+            return Err(bad(
+                "This cluster has one broker; a partition has one replica on it.",
+            ));
         }
         indexes.push(assignment.partition_index);
     }

@@ -45,9 +45,7 @@ impl From<&AppendError> for ErrorCode {
     fn from(error: &AppendError) -> Self {
         match error {
             AppendError::Rejected(reject, _) => reject.into(),
-            AppendError::Refused(
-                Refusal::Stalled | Refusal::Failed(_) | Refusal::NotOwner,
-            )
+            AppendError::Refused(Refusal::Stalled | Refusal::Failed(_) | Refusal::NotOwner)
             | AppendError::NoSpace
             | AppendError::NotWritten
             | AppendError::DirBusy => Self::KafkaStorageError,

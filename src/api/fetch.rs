@@ -18,8 +18,8 @@ use super::codes::ErrorCode;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::partition::Partition;
-pub(super) use wait::Parked;
 use wait::Fetch;
+pub(super) use wait::Parked;
 
 /// The lowest version that names topics by id (KIP-516).
 const TOPIC_IDS_FROM: i16 = 13;
@@ -41,7 +41,11 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     let ask = Ask::new(call.broker, &request, version);
     let fetch = Fetch::new(ask, call.slot);
     call.conn.parked = Parked::new(&fetch);
-    fetch.start(&call.broker.timer, call.request.received, request.max_wait_ms);
+    fetch.start(
+        &call.broker.timer,
+        call.request.received,
+        request.max_wait_ms,
+    );
     Flow::Done
 }
 

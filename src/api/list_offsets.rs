@@ -12,7 +12,7 @@ use seawall_net::wire::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
 use seawall_net::wire::messages::{ListOffsetsRequest, ListOffsetsResponse};
-use seawall_storage::Offset;
+use seawall_storage::{Offset, TimedOffset, Timestamp};
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
@@ -49,7 +49,9 @@ fn respond(asked: &Asked<'_>, request: ListOffsetsRequest) -> ListOffsetsRespons
                 let committed = request.isolation_level == 1;
                 look_up(&map, key.0, part, asked.version, committed)
             };
-            result.partitions.push(row(part.partition_index, found, asked.version));
+            result
+                .partitions
+                .push(row(part.partition_index, found, asked.version));
         }
         response.topics.push(result);
     }
@@ -96,6 +98,16 @@ struct Found {
     leader_epoch: i32,
 }
 
+impl From<TimedOffset> for Found {
+    fn from(timed: TimedOffset) -> Self {
+        Self {
+            offset: timed.offset,
+            timestamp: timed.timestamp.get(),
+            leader_epoch: timed.leader_epoch.get(),
+        }
+    }
+}
+
 /// The version that brought a special timestamp; below it, and for unknown
 /// ones, a partition answers `UNSUPPORTED_VERSION`.
 fn brought_by(timestamp: i64) -> i16 {
@@ -116,7 +128,9 @@ fn look_up(
     version: i16,
     committed: bool,
 ) -> Result<Option<Found>, ErrorCode> {
-    let topic = map.by_name(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let topic = map
+        .by_name(topic)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
     let partition = topic.partition(asked.partition_index);
     let partition = partition.map_err(|e| ErrorCode::from(&e))?;
     if version < brought_by(asked.timestamp) {
@@ -156,9 +170,15 @@ fn by_timestamp(
             leader_epoch: view.epoch_of(offset).get(),
         }))
     };
-    match timestamp {
-        LATEST => place(limit),
-        EARLIEST | EARLIEST_LOCAL => place(view.start_offset()),
-        _ => Ok(None),
+    let timed = match timestamp {
+        LATEST => return place(limit),
+        EARLIEST | EARLIEST_LOCAL => return place(view.start_offset()),
+        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => return Ok(None),
+        MAX_TIMESTAMP => view.max_timestamp(limit),
+        _ => view.offset_for_timestamp(Timestamp::new(timestamp), limit),
+    };
+    match timed {
+        Ok(timed) => Ok(timed.map(Found::from)),
+        Err(error) => Err(ErrorCode::from(&error)),
     }
 }

@@ -15,7 +15,9 @@ use seawall_net::wire::messages::{MetadataRequest, MetadataResponse};
 
 use super::codes::ErrorCode;
 use super::operations::{self, ON_CLUSTER, ON_TOPIC};
-use super::{Asked, Call, MALFORMED, answer_from, reply, text, topic_id_from_wire, topic_id_to_wire};
+use super::{
+    Asked, Call, MALFORMED, answer_from, reply, text, topic_id_from_wire, topic_id_to_wire,
+};
 use crate::cluster::TopicName;
 use crate::topics::{Topic, TopicMap};
 

@@ -104,7 +104,12 @@ pub static TABLE: &[Api] = &[
     api(19, "CreateTopics", 2..=7, create_topics::handle),
     api(20, "DeleteTopics", 1..=6, delete_topics::handle),
     api(22, "InitProducerId", 0..=6, init_producer_id::handle),
-    api(23, "OffsetForLeaderEpoch", 2..=4, offset_for_leader_epoch::handle),
+    api(
+        23,
+        "OffsetForLeaderEpoch",
+        2..=4,
+        offset_for_leader_epoch::handle,
+    ),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
     api(
@@ -221,8 +226,16 @@ mod tests {
                 .unwrap();
             assert_eq!(known.request.name, format!("{}Request", api.name));
             let versions = known.supported_versions;
-            assert!(versions.min().value() <= *api.versions.start(), "{}", api.name);
-            assert!(versions.max().value() >= *api.versions.end(), "{}", api.name);
+            assert!(
+                versions.min().value() <= *api.versions.start(),
+                "{}",
+                api.name
+            );
+            assert!(
+                versions.max().value() >= *api.versions.end(),
+                "{}",
+                api.name
+            );
             assert!(api.advertised_from <= *api.versions.start());
         }
     }

@@ -56,7 +56,9 @@ fn end_of(
     topic: &str,
     asked: &OffsetForLeaderPartition,
 ) -> Result<Option<(i32, i64)>, ErrorCode> {
-    let topic = map.by_name(topic).ok_or(ErrorCode::UnknownTopicOrPartition)?;
+    let topic = map
+        .by_name(topic)
+        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
     let found = topic.partition(asked.partition);
     let view = found.map_err(|e| ErrorCode::from(&e))?.view();
     match asked.current_leader_epoch {

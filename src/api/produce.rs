@@ -17,7 +17,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use seawall_committer::AckPolicy;
 use seawall_net::wire::{
-    ProduceRequest, ProduceResponse, ProduceTopicResponse, ProducePartitionResponse, RecordError,
+    ProducePartitionResponse, ProduceRequest, ProduceResponse, ProduceTopicResponse, RecordError,
     StrBytes, Uuid,
 };
 use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
@@ -30,6 +30,7 @@ use crate::config::{TimestampType, TopicConfig};
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
 use crate::timer::Deadline;
 use crate::topics::Topic;
+use crate::tripwire;
 
 /// What a failed acks=0 request does to its connection; the log tells more.
 const SILENT_ERROR: CloseReason = CloseReason::Service("an acks=0 request failed");
@@ -45,7 +46,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let unparker = call.conn.info.unparker();
-    let (layout, offers) = gate(call.broker, &request, version);
+    let (layout, offers) = tripwire::PRODUCE.around(|| gate(call.broker, &request, version));
     let answer = Answer::new(version, request.acks, layout, call.slot);
     if request.acks != 0 {
         answer.arm(call.broker, call.request.received, request.timeout_ms);
@@ -114,7 +115,9 @@ fn gate(broker: &Broker, request: &ProduceRequest, version: i16) -> (Layout, Vec
 fn refuse_twins(layout: &Layout, offers: &mut [Offer]) {
     let mut seen = std::collections::HashSet::new();
     let names = layout.topics.iter().flat_map(|(name, id, indexes)| {
-        indexes.iter().map(move |index| (name.as_str(), *id.as_bytes(), *index))
+        indexes
+            .iter()
+            .map(move |index| (name.as_str(), *id.as_bytes(), *index))
     });
     for (key, offer) in names.zip(offers) {
         if !seen.insert(key) {
@@ -143,8 +146,7 @@ fn gate_part(
     };
     let records = records.cloned().unwrap_or_default();
     let start = partition.view().start_offset().get();
-    let batch =
-        Batch::from_producer(&records, &rules).map_err(|error| bad_batch(&error, start))?;
+    let batch = Batch::from_producer(&records, &rules).map_err(|error| bad_batch(&error, start))?;
     check_transaction(request, &batch)?;
     check_time(&config, &batch, start)?;
     let stamp = config.timestamp_type == TimestampType::LogAppendTime;

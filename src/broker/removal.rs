@@ -72,7 +72,10 @@ impl Removals {
 
 impl Pending {
     fn is_due(&self, now: Instant) -> bool {
-        let let_go = self.open.iter().all(|partition| partition.strong_count() == 0);
+        let let_go = self
+            .open
+            .iter()
+            .all(|partition| partition.strong_count() == 0);
         now >= self.not_before && (let_go || now.duration_since(self.since) > READERS)
     }
 }
@@ -93,7 +96,7 @@ impl Broker {
             .remove_step(&mut pending.removal, ENTRIES_PER_STEP)
         {
             Progress::Done => {}
-            Progress::More => self.removals.put_back(pending),
+            Progress::More | Progress::NotFresh => self.removals.put_back(pending),
             Progress::Stuck(error) => {
                 log::warn!("a deleted topic is not off the disk yet: {error}");
                 pending.not_before = Instant::now() + pending.pause;

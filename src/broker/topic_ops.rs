@@ -79,7 +79,10 @@ impl Broker {
         self.topics.insert(&topics);
         if partitions > 0 {
             let took = started.elapsed();
-            log::info!("{} topics with {partitions} partitions were opened in {took:.1?}", topics.len());
+            log::info!(
+                "{} topics with {partitions} partitions were opened in {took:.1?}",
+                topics.len()
+            );
         }
     }
 
@@ -156,7 +159,11 @@ impl Broker {
         }
         let entry = self.cluster.catalog.create(&wanted)?;
         self.topics.insert(&[self.open_all(&entry)]);
-        log::info!("topic {} was created with {} partitions", entry.name, new.partitions);
+        log::info!(
+            "topic {} was created with {} partitions",
+            entry.name,
+            new.partitions
+        );
         Ok(CreatedTopic {
             id: entry.id,
             config: Arc::clone(&entry.config),
@@ -188,7 +195,10 @@ impl Broker {
         for partition in topic.open_partitions() {
             partition.deleted();
         }
-        if !topic.open_partitions().all(|partition| partition.retire(RETIRE)) {
+        if !topic
+            .open_partitions()
+            .all(|partition| partition.retire(RETIRE))
+        {
             return Err(ChangeError::Busy);
         }
         let removal = match self.cluster.catalog.delete(topic.id) {

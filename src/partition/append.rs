@@ -4,10 +4,9 @@
 //! Does not: fsync, create or rename files, or wait for anybody.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use seawall_committer::{
-    Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal,
-};
+use seawall_committer::{Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal};
 use seawall_net::Unparker;
 use seawall_storage::{
     BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,
@@ -17,7 +16,7 @@ use super::lane::{Around, Push};
 use super::part::{AppendError, LaneItem, Stored, Waiter};
 use super::{Partition, now, unsigned};
 use crate::logdir::QueuedBytes;
-use std::sync::atomic::Ordering;
+use crate::tripwire;
 
 /// What the log said to a group, and where it stands now.
 struct Written {
@@ -71,7 +70,7 @@ impl Partition {
         let mut deferred = Vec::new();
         let mut chore = None;
         if !items.is_empty() {
-            let written = self.write(&items);
+            let written = tripwire::PRODUCE.around(|| self.write(&items));
             chore = self.hand_over(items, written, &mut deferred);
         }
         if self.lane.done(deferred, chore.is_some(), self) {
@@ -164,7 +163,11 @@ impl Partition {
         match stopped {
             None => deferred.then_some(Chore::Roll),
             Some(WriteStop::NoSpace(error)) => {
-                log::warn!("{}-{}: no space for an append: {error}", self.topic, self.index);
+                log::warn!(
+                    "{}-{}: no space for an append: {error}",
+                    self.topic,
+                    self.index
+                );
                 Some(Chore::Cut)
             }
             Some(WriteStop::Failed(error)) => {

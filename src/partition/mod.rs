@@ -30,8 +30,8 @@ use seawall_committer::{
     Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
 };
 use seawall_storage::{
-    CHECKPOINT_AGE_MS,    FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions, PartitionIndex,
-    ReadView, RollError, Stop, Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions,
+    PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -352,7 +352,11 @@ impl Watched for Partition {
     }
 
     fn recovered(&self, call: Call) {
-        log::warn!("{}-{}: the call ({call:?}) came back", self.topic, self.index);
+        log::warn!(
+            "{}-{}: the call ({call:?}) came back",
+            self.topic,
+            self.index
+        );
         Committer::unstall(self);
     }
 }
@@ -408,9 +412,11 @@ impl CommitLog for Partition {
     }
 
     fn release(&self, waiter: Waiter, outcome: Result<(), Refusal>) {
-        waiter
-            .part
-            .settle(outcome.map(|()| waiter.stored).map_err(AppendError::Refused));
+        waiter.part.settle(
+            outcome
+                .map(|()| waiter.stored)
+                .map_err(AppendError::Refused),
+        );
     }
 
     fn advanced(&self, _high_watermark: u64) {

@@ -8,6 +8,7 @@
 //! K1. Decompressed bytes are counted as they appear; at `Limits::bytes_max` the decoder stops, however small the input.
 //! K2. Every use is counted at its site, so that a test can assert that the hot path has no site.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +61,16 @@ fn counter(site: DecodeSite) -> &'static AtomicU64 {
         DecodeSite::Compaction => &COUNTS[2],
         DecodeSite::Tool => &COUNTS[3],
     }
+}
+
+thread_local! {
+    static DECODED_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many batches this very thread has decoded: the broker compares it around
+/// the steps of the hot path, where it must not move (K2).
+pub fn decoded_on_this_thread() -> u64 {
+    DECODED_HERE.get()
 }
 
 /// What is wrong with the payload of a batch. The producer's fault; the batch itself may be stored and served.
@@ -116,6 +127,7 @@ impl Records {
     /// Decompresses a batch.
     pub fn decode(batch: &Batch, limits: &Limits, site: DecodeSite) -> Result<Self, RecordError> {
         counter(site).fetch_add(1, Ordering::Relaxed);
+        DECODED_HERE.set(DECODED_HERE.get() + 1);
         let payload = batch.bytes().slice(crate::batch::HEADER_BYTES..);
         let bytes = match batch.header().attributes.codec().ok_or(RecordError::UnknownCodec)? {
             Codec::None => payload,

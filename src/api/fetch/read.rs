@@ -18,6 +18,7 @@ use super::super::codes::ErrorCode;
 use super::{Ask, AskedPart, TOPIC_IDS_FROM};
 use crate::logdir::LogDir;
 use crate::partition::Partition;
+use crate::tripwire;
 
 /// Who takes the rows when the last one is there.
 type Then = Box<dyn FnOnce(Vec<FetchPartitionResponse>) + Send>;
@@ -113,7 +114,7 @@ impl Round {
             at_least_one,
             check_crc: false,
         };
-        let row = match view.read(&spec) {
+        let row = match tripwire::FETCH.around(|| view.read(&spec)) {
             Ok(read) => {
                 let mut row = part.good_row(&self.ask, partition, &view);
                 row.records = Some(read.bytes);
@@ -138,9 +139,10 @@ impl Round {
         let rows = std::mem::take(&mut state.rows);
         drop(state);
         let rows = rows.into_iter().zip(&self.ask.parts);
-        then(rows
-            .map(|(row, part)| row.unwrap_or_else(|| part.error(ErrorCode::KafkaStorageError)))
-            .collect());
+        then(
+            rows.map(|(row, part)| row.unwrap_or_else(|| part.error(ErrorCode::KafkaStorageError)))
+                .collect(),
+        );
     }
 }
 
@@ -236,7 +238,11 @@ impl AskedPart {
     }
 
     fn read_error(&self, partition: &Partition, error: &ReadError) -> FetchPartitionResponse {
-        log::error!("{}-{}: a read failed: {error:?}", partition.topic, partition.index);
+        log::error!(
+            "{}-{}: a read failed: {error:?}",
+            partition.topic,
+            partition.index
+        );
         self.error(ErrorCode::from(error))
     }
 

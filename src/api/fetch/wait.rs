@@ -157,7 +157,9 @@ impl Fetch {
 
     fn read_done(self: &Arc<Self>, rows: Vec<FetchPartitionResponse>) {
         let bytes: usize = rows.iter().map(record_bytes).sum();
-        let urgent = rows.iter().any(|r| r.error_code != 0 || r.diverging_epoch.is_some());
+        let urgent = rows
+            .iter()
+            .any(|r| r.error_code != 0 || r.diverging_epoch.is_some());
         let state = self.state.lock();
         if state.expired || urgent || bytes as u64 >= self.ask.min_bytes {
             if let Some(slot) = self.close(state) {
