@@ -13,6 +13,8 @@
 //!
 //! Threads: `snapshot` and `load` take no lock. Everything else blocks on I/O and runs on `state-*` threads; the book's
 //! lock is never held over I/O, so changes of different topics do not wait for each other.
+use super::book::{Book, Spread, Taken};
+use super::catalog_error::{ChangeError, CreateError};
 use super::claim::DirClaim;
 use super::ids::{LogDirId, random_topic_id};
 use super::log_dirs::{LogDirIndex, LogDirs};
@@ -48,121 +50,6 @@ pub(crate) struct NewTopic<'a> {
     pub(crate) overrides: BTreeMap<String, String>,
 }
 
-/// Why a topic was not created.
-#[derive(Debug)]
-pub(crate) enum CreateError {
-    /// The client's fault: no topic can have this name.
-    Name(TopicNameError),
-    /// The client's fault: only '.' and '_' tell this name from that of a topic.
-    Collision(TopicName),
-    /// There is such a topic, or it is being created or deleted just now.
-    Exists,
-    /// The client's fault: no topic can have so many partitions, or so few.
-    Partitions,
-    /// The client's fault.
-    Config(TopicConfigError),
-    /// Another broker may own the directories by now. Nothing was written.
-    NotFresh,
-    /// No log dir is here.
-    NoLogDir,
-    /// Something that is not ours stands where the topic's directory should be. Nothing was left behind.
-    Occupied(PathBuf),
-    /// The disk's fault. What was written will be removed, now or at the next start.
-    Disk(StateError),
-    /// The disk's fault, and whether the topic exists will be known after a restart. Its name stays taken.
-    InDoubt(StateError),
-}
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CreateError::Name(error) => write!(f, "Topic name is invalid: {error}"),
-            CreateError::Collision(other) => {
-                write!(
-                    f,
-                    "the name collides with topic {other}: only '.' and '_' differ"
-                )
-            }
-            CreateError::Exists => write!(
-                f,
-                "a topic with this name exists, or is just being created or deleted"
-            ),
-            CreateError::Partitions => write!(
-                f,
-                "the number of partitions must be from 1 to {PARTITIONS_MAX}"
-            ),
-            CreateError::Config(error) => write!(f, "{error}"),
-            CreateError::NotFresh => write!(
-                f,
-                "this broker cannot be sure to own its directories at the moment"
-            ),
-            CreateError::NoLogDir => write!(f, "no log dir is usable"),
-            CreateError::Occupied(path) => write!(
-                f,
-                "{} exists and was not made by this broker",
-                path.display()
-            ),
-            CreateError::Disk(error) => write!(f, "{error}"),
-            CreateError::InDoubt(error) => {
-                write!(
-                    f,
-                    "whether the topic exists will be known after a restart: {error}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for CreateError {}
-
-/// Why a topic was not changed or deleted.
-#[derive(Debug)]
-pub(crate) enum ChangeError {
-    /// There is no such topic (any more).
-    Unknown,
-    /// Another change of it runs. Try again.
-    Busy,
-    /// The client's fault.
-    Config(TopicConfigError),
-    /// The client's fault: partitions can only be added, up to the limit.
-    Partitions,
-    /// Another broker may own the directories by now. Nothing was written.
-    NotFresh,
-    /// A log dir that must be written is not here, or the topic is damaged there. Nothing was written.
-    Unusable,
-    /// The disk's fault. Nothing was changed.
-    Disk(StateError),
-    /// The disk's fault, and what holds will be known after a restart.
-    InDoubt(StateError),
-}
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangeError::Unknown => write!(f, "there is no such topic"),
-            ChangeError::Busy => write!(f, "another change of this topic is under way"),
-            ChangeError::Config(error) => write!(f, "{error}"),
-            ChangeError::Partitions => {
-                write!(
-                    f,
-                    "partitions can only be added, and there can be {PARTITIONS_MAX} of them"
-                )
-            }
-            ChangeError::NotFresh => write!(
-                f,
-                "this broker cannot be sure to own its directories at the moment"
-            ),
-            ChangeError::Unusable => write!(f, "a log dir of this topic is absent or damaged"),
-            ChangeError::Disk(error) => write!(f, "{error}"),
-            ChangeError::InDoubt(error) => {
-                write!(f, "what holds will be known after a restart: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
-
 /// Where a catalog stands and what it needs.
 pub(super) struct CatalogPlace {
     pub(super) disk: Arc<dyn Disk>,
@@ -178,20 +65,6 @@ pub(crate) struct Catalog {
     topics: PathBuf,
     snapshot: ArcSwap<Snapshot>,
     book: Mutex<Book>,
-}
-
-/// Names that are taken, in the form in which they collide.
-#[derive(Debug, Default)]
-struct Book {
-    names: HashMap<String, Taken>,
-    /// Partitions per log dir: the next one goes where there are fewest.
-    load: HashMap<LogDirIndex, usize>,
-}
-
-#[derive(Debug)]
-struct Taken {
-    name: TopicName,
-    busy: bool,
 }
 
 impl fmt::Debug for Catalog {
@@ -276,7 +149,7 @@ impl Catalog {
         let (name, config) = self.check(new)?;
         let dirs = self.reserve(&name, new.partitions)?;
         let topic = Topic {
-            name: name.clone(),
+            name,
             id: random_topic_id(),
             config: Arc::new(config),
             revision: 0,
@@ -667,69 +540,6 @@ impl Catalog {
         let mut next = Snapshot::clone(&self.snapshot.load());
         next.remove(topic);
         self.snapshot.store(Arc::new(next));
-    }
-}
-
-/// Log dirs and, for each partition, which of them.
-#[derive(Debug, Default)]
-struct Spread {
-    dirs: Vec<TopicDir>,
-    partitions: Vec<u16>,
-}
-
-impl Spread {
-    fn add(&mut self, id: LogDirId, index: LogDirIndex) {
-        let known = self.dirs.iter().position(|dir| dir.id == id);
-        let at = known.unwrap_or_else(|| {
-            self.dirs.push(TopicDir {
-                id,
-                state: Ok(index),
-            });
-            self.dirs.len() - 1
-        });
-        self.partitions.push(u16::try_from(at).unwrap_or(u16::MAX));
-    }
-}
-
-impl Taken {
-    fn refuse(&self, name: &TopicName) -> CreateError {
-        if self.name == *name {
-            CreateError::Exists
-        } else {
-            CreateError::Collision(self.name.clone())
-        }
-    }
-}
-
-impl Book {
-    /// Adds partitions to a spread, each where there are fewest, and counts them.
-    fn spread(&mut self, log_dirs: &LogDirs, mut spread: Spread, partitions: i32) -> Spread {
-        let here: Vec<_> = log_dirs
-            .present()
-            .map(|(dir, present)| (dir.index, present.id))
-            .collect();
-        for _ in 0..partitions {
-            let load = |index: &LogDirIndex| self.load.get(index).copied().unwrap_or(0);
-            let Some(&(index, id)) = here.iter().min_by_key(|(index, _)| load(index)) else {
-                break;
-            };
-            *self.load.entry(index).or_default() += 1;
-            spread.add(id, index);
-        }
-        spread
-    }
-
-    fn count(&mut self, topic: &Topic) {
-        for index in topic.places().filter_map(|(_, place)| place.ok()) {
-            *self.load.entry(index).or_default() += 1;
-        }
-    }
-
-    fn discount(&mut self, topic: &Topic) {
-        for index in topic.places().filter_map(|(_, place)| place.ok()) {
-            let load = self.load.entry(index).or_default();
-            *load = load.saturating_sub(1);
-        }
     }
 }
 

@@ -290,7 +290,7 @@ fn t01_fifty_topics_created_at_the_same_time_are_all_there() {
         for thread in 0..5 {
             let cluster = &cluster;
             scope.spawn(move || {
-                (0..10).for_each(|n| drop(cluster.create(&format!("t{thread}-{n}"), 3).unwrap()))
+                (0..10).for_each(|n| drop(cluster.create(&format!("t{thread}-{n}"), 3).unwrap()));
             });
         }
     });
@@ -463,7 +463,7 @@ fn damaged_missing_or_invalid_overrides_take_the_topic_offline_with_the_way_out(
         (|path| std::fs::remove_file(path).unwrap(), "revision"),
         (
             |path| {
-                std::fs::write(path, br#"{"revision":0,"config":{"retention.ms":"x"}}"#).unwrap()
+                std::fs::write(path, br#"{"revision":0,"config":{"retention.ms":"x"}}"#).unwrap();
             },
             "retention.ms",
         ),

@@ -12,17 +12,14 @@
 //! W2. Once lost, never fresh again.
 //!
 //! Threads: `open`, `set_recovered`, `release` block on I/O. `is_fresh` takes no lock and does no I/O.
-use super::names::root;
+use super::dir_lock::{Lock, is_local, take_lock, try_lock};
 use super::owner_file::{self, HostFacts, OwnerRecord};
 use super::stop::StopSignal;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, fcntl};
-use nix::libc;
-use nix::sys::statfs::{self, FsType};
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -282,73 +279,11 @@ fn predecessor(record: Option<&OwnerRecord>, facts: &HostFacts) -> Predecessor {
     }
 }
 
-fn io_at(dir: &Path) -> impl Fn(io::Error) -> ClaimError + '_ {
+pub(super) fn io_at(dir: &Path) -> impl Fn(io::Error) -> ClaimError + '_ {
     |source| ClaimError::Io {
         dir: dir.to_owned(),
         source,
     }
-}
-
-/// The lock on `.lock`. Where a shared file system has no locks, the owner file alone decides.
-fn take_lock(dir: &Path) -> Result<Lock, ClaimError> {
-    let path = dir.join(root::LOCK);
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path);
-    let file = open.map_err(io_at(dir))?;
-    match try_lock(&file) {
-        Ok(()) => Ok(Lock { file, held: true }),
-        Err(Errno::EAGAIN | Errno::EACCES) => {
-            let owner = owner_file::numbers(dir)
-                .ok()
-                .and_then(|all| all.into_iter().max());
-            let owner = owner.and_then(|n| owner_file::read(dir, n).ok().flatten());
-            Err(ClaimError::Owned {
-                dir: dir.to_owned(),
-                owner,
-            })
-        }
-        Err(Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP) if !is_local(dir) => {
-            Ok(Lock { file, held: false })
-        }
-        Err(errno) => Err(io_at(dir)(errno.into())),
-    }
-}
-
-struct Lock {
-    file: File,
-    held: bool,
-}
-
-/// An OFD lock: it belongs to the open file, not to the process, so a second claim in one process is refused, too.
-fn try_lock(file: &File) -> Result<(), Errno> {
-    let whole = libc::flock {
-        l_type: i16::try_from(libc::F_WRLCK).unwrap_or_default(),
-        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    fcntl(file, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
-}
-
-/// File systems of one machine only: there the kernel's lock is the whole truth.
-fn is_local(dir: &Path) -> bool {
-    const LOCAL: &[FsType] = &[
-        statfs::EXT4_SUPER_MAGIC, // ext2 and ext3, too
-        statfs::XFS_SUPER_MAGIC,
-        statfs::BTRFS_SUPER_MAGIC,
-        statfs::TMPFS_MAGIC,
-        statfs::F2FS_SUPER_MAGIC,
-        statfs::OVERLAYFS_SUPER_MAGIC,
-        FsType(0x2fc1_2fc1), // ZFS
-        FsType(0xca45_1a4e), // bcachefs
-        FsType(0x8584_58f6), // ramfs
-    ];
-    statfs::statfs(dir).is_ok_and(|fs| LOCAL.contains(&fs.filesystem_type()))
 }
 
 /// Waits until the last owner is provably gone: its beat, read through fresh opens, has stood still for long enough

@@ -6,9 +6,13 @@
 //!
 //! Everything here that writes blocks on I/O and belongs on a `state-*` thread; what is read on the hot path
 //! (`Catalog::load`, `Ownership`, `DirClaim::is_fresh`) takes no lock.
+mod book;
 mod catalog;
+mod catalog_error;
 mod claim;
+mod dir_lock;
 mod identity;
+mod identity_error;
 mod ids;
 mod log_dirs;
 mod names;
@@ -27,9 +31,10 @@ mod test_broker;
 mod test_disk;
 mod topic_files;
 
-pub(crate) use catalog::{Catalog, ChangeError, CreateError, NewTopic};
+pub(crate) use catalog::{Catalog, NewTopic};
+pub(crate) use catalog_error::{ChangeError, CreateError};
 pub(crate) use claim::{ClaimError, DirClaim, OwnerTiming, Predecessor};
-pub(crate) use identity::IdentityError;
+pub(crate) use identity_error::IdentityError;
 pub(crate) use ids::{ClusterId, LogDirId, from_text as id_from_text, to_text as id_to_text};
 pub(crate) use log_dirs::{Absence, LogDir, LogDirIndex, LogDirs, PresentDir};
 pub(crate) use names::{TopicName, TopicNameError, root};

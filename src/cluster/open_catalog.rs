@@ -321,7 +321,7 @@ impl Assembly<'_> {
                         .as_ref()
                         .is_none_or(|best| best.revision < file.revision) =>
                 {
-                    best = Some(file)
+                    best = Some(file);
                 }
                 Ok(Some(_older)) => {}
                 Ok(None) => fault = Some(PlaceFault::ConfigMissing(path.join(CONFIG))),

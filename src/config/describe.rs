@@ -98,7 +98,7 @@ fn topic_entry(settings: &Settings, topic: &TopicConfig, spec: &'static KeySpec)
             },
         );
     }
-    entry(spec, value, synonyms, false)
+    entry(spec, &value, synonyms, false)
 }
 
 fn broker_entry(settings: &Settings, spec: &'static KeySpec) -> ConfigEntry {
@@ -108,24 +108,20 @@ fn broker_entry(settings: &Settings, spec: &'static KeySpec) -> ConfigEntry {
     }];
     places.extend_from_slice(spec.synonyms);
     let own = settings.explicit(spec.name).map(|set| set.value.clone());
+    let value = own.unwrap_or_else(|| spec.default_value());
     // A key that is not set is shown as null, as in Kafka, although a key behind it holds: that one is a synonym.
-    entry(
-        spec,
-        own.unwrap_or_else(|| spec.default_value()),
-        behind(settings, &places),
-        !spec.dynamic,
-    )
+    entry(spec, &value, behind(settings, &places), !spec.dynamic)
 }
 
 fn entry(
     spec: &'static KeySpec,
-    value: Value,
+    value: &Value,
     synonyms: Vec<SynonymEntry>,
     read_only: bool,
 ) -> ConfigEntry {
     ConfigEntry {
         name: spec.name,
-        value: shown(spec, &value),
+        value: shown(spec, value),
         source: synonyms
             .first()
             .map_or(ConfigSource::Default, |first| first.source),

@@ -265,7 +265,7 @@ impl AskedPart {
             Ok(partition) => {
                 let limit = self.limit(ask, partition);
                 let view = partition.view();
-                size_between_at_most(&view, self.offset, limit)
+                view.bytes_between_at_most(self.offset, limit)
             }
             Err(_) => 0,
         }
@@ -275,9 +275,4 @@ impl AskedPart {
     pub(super) fn is_urgent(&self) -> bool {
         self.partition.as_ref().is_ok_and(|p| p.is_deleted())
     }
-}
-
-/// Bytes between two offsets, at most; costs no I/O.
-fn size_between_at_most(_view: &ReadView, from: Offset, to: Offset) -> u64 {
-    if to > from { u64::from(u32::MAX) } else { 0 }
 }
