@@ -111,6 +111,9 @@ impl Acceptor {
         }
         self.paused_until = None;
         for listener in 0..self.listeners.len() {
+            if !self.listeners[listener].ready {
+                continue;
+            }
             match self.accept_from(listener, now) {
                 Stop::Empty => self.listeners[listener].ready = false,
                 Stop::Turn => {}
