@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
 use seawall_testkit::kafka_wire::fetch_response::PartitionData;
-use seawall_testkit::kafka_wire::{DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
+use seawall_testkit::kafka_wire::{CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw, Rec};
@@ -566,17 +566,14 @@ fn f13_a_recreated_topic_shows_nothing_of_the_old_one() {
 
 /// Creates a topic again; a broker may need a moment until the name is free.
 fn recreate(raw: &mut Raw, name: &str) -> TopicRef {
-    wait::until_some("the name is free again", SOON, || {
+    let id = wait::until_some("the name is free again", SOON, || {
         let request = requests::create_topics(vec![requests::topic(name, 1, &[])]);
-        let answer = raw.call::<seawall_testkit::kafka_wire::CreateTopicsRequest>(7, &request);
+        let answer = raw.call::<CreateTopicsRequest>(7, &request);
         let topic = &answer.topics[0];
-        assert!(
-            [codes::NONE, codes::TOPIC_ALREADY_EXISTS].contains(&topic.error_code),
-            "{topic:?}"
-        );
-        (topic.error_code == codes::NONE).then(|| TopicRef {
-            name: name.to_owned(),
-            id: topic.topic_id,
-        })
-    })
+        let expected = [codes::NONE, codes::TOPIC_ALREADY_EXISTS];
+        assert!(expected.contains(&topic.error_code), "{topic:?}");
+        (topic.error_code == codes::NONE).then_some(topic.topic_id)
+    });
+    calls::until_usable(raw, name, 1);
+    TopicRef { name: name.to_owned(), id }
 }

@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::BatchBuilder;
 use seawall_testkit::calls::create_topic;
 use seawall_testkit::kafka_wire::{
-    ApiVersionsRequest, DescribeClusterRequest, DescribeTopicPartitionsRequest, KafkaRequest,
+    ApiVersionsRequest, DescribeClusterRequest, DescribeTopicPartitionsRequest, KafkaRequest, MetadataRequest,
 };
 use seawall_testkit::kafka_wire_core::ApiVersion;
 use seawall_testkit::raw::{is_flexible, request_payload};
@@ -423,6 +423,7 @@ fn api_versions_may_be_sent_again_and_checks_whom_it_is_meant_for() {
     wrong_cluster.client_software_name = "test".into();
     wrong_cluster.client_software_version = "1".into();
     wrong_cluster.cluster_id = Some("another".into());
+    wrong_cluster.node_id = raw.call::<MetadataRequest>(12, &requests::metadata(12, &[])).brokers[0].node_id;
     assert_eq!(
         raw.call::<ApiVersionsRequest>(5, &wrong_cluster).error_code,
         129
