@@ -16,24 +16,24 @@
 use super::book::{Book, Spread, Taken};
 use super::catalog_error::{ChangeError, CreateError};
 use super::claim::DirClaim;
-use super::ids::{LogDirId, random_topic_id};
+use super::ids::random_topic_id;
 use super::log_dirs::{LogDirIndex, LogDirs};
-use super::names::{TopicName, TopicNameError};
+use super::names::TopicName;
 use super::open_catalog::{self, Finding, Opened};
 use super::removal::{Progress, Removal, Standing};
-use super::snapshot::{Snapshot, Topic, TopicDir};
+use super::snapshot::{Snapshot, Topic};
 use super::state_file::{self, StateError};
 use super::stray::{Cleared, clear};
 use super::topic_files::{
     ConfigFile, PARTITIONS_MAX, Stamp, TOPICS_DIR, TopicFile, row_path, store_config, store_stamps,
     tombstone_path,
 };
-use crate::config::{Settings, TopicConfig, TopicConfigError};
+use crate::config::{Settings, TopicConfig};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use seawall_storage::TopicId;
 use seawall_storage::disk::Disk;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -185,6 +185,7 @@ impl Catalog {
 
     /// Renames the directories of deleted topics aside and gives their names free. What cannot be renamed now is tried
     /// again by every [`Catalog::remove_step`].
+    #[allow(dead_code, reason = "a broker may leave it to remove_step")]
     pub(crate) fn set_aside(&self, removal: &mut Removal) -> Progress {
         if !self.is_fresh() {
             return Progress::NotFresh;
@@ -206,6 +207,7 @@ impl Catalog {
     }
 
     /// Replaces the overrides of a topic; durable and in force when this returns.
+    #[allow(dead_code, reason = "no API alters configurations yet")]
     pub(crate) fn set_overrides(
         &self,
         id: TopicId,
@@ -232,6 +234,7 @@ impl Catalog {
     }
 
     /// Adds partitions up to a total; durable and usable when this returns.
+    #[allow(dead_code, reason = "no API adds partitions yet")]
     pub(crate) fn add_partitions(
         &self,
         id: TopicId,

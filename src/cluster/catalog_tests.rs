@@ -1,6 +1,7 @@
+use super::super::snapshot::PlaceFault;
 use super::super::test_broker::{Machine, overrides};
 use super::super::test_disk::Fault;
-use super::super::{Cluster, LogDirIndex, PlaceFault};
+use super::super::{Cluster, LogDirIndex};
 use super::*;
 use seawall_storage::PartitionIndex;
 

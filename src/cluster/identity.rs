@@ -17,7 +17,6 @@ use super::names::root;
 use super::state_file::{self, StateError, parent};
 use seawall_storage::disk::Disk;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,7 @@
+use super::super::snapshot::PlaceFault;
 use super::super::test_broker::Machine;
 use super::super::test_disk::Fault;
-use super::super::{Cluster, ClusterError, PlaceFault};
+use super::super::{Cluster, ClusterError};
 use super::*;
 use seawall_storage::PartitionIndex;
 use std::fs;

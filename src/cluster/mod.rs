@@ -19,6 +19,8 @@ mod names;
 mod open_catalog;
 mod owner_file;
 mod ownership;
+#[cfg(test)]
+mod power_tests;
 mod producer_ids;
 mod removal;
 mod snapshot;
@@ -33,24 +35,23 @@ mod topic_files;
 
 pub(crate) use catalog::{Catalog, NewTopic};
 pub(crate) use catalog_error::{ChangeError, CreateError};
-pub(crate) use claim::{ClaimError, DirClaim, OwnerTiming, Predecessor};
+pub(crate) use claim::DirClaim;
 pub(crate) use identity_error::IdentityError;
-pub(crate) use ids::{ClusterId, LogDirId, from_text as id_from_text, to_text as id_to_text};
-pub(crate) use log_dirs::{Absence, LogDir, LogDirIndex, LogDirs, PresentDir};
-pub(crate) use names::{TopicName, TopicNameError, root};
+pub(crate) use ids::ClusterId;
+pub(crate) use log_dirs::{LogDirIndex, LogDirs};
+pub(crate) use names::TopicName;
 pub(crate) use open_catalog::Finding;
 pub(crate) use owner_file::HostFacts;
 pub(crate) use ownership::Ownership;
 pub(crate) use producer_ids::{ProducerIdError, ProducerIds};
 pub(crate) use removal::{Progress, Removal};
-pub(crate) use snapshot::{PlaceFault, Snapshot, Topic, TopicDir};
-pub(crate) use state_file::{StateError, StateFault};
+pub(crate) use snapshot::Topic;
+pub(crate) use state_file::StateError;
 pub(crate) use stop::StopSignal;
-pub(crate) use topic_files::PARTITIONS_MAX;
 
 use crate::config::{Config, NodeId, Settings};
 use catalog::CatalogPlace;
-use claim::ClaimOptions;
+use claim::{ClaimOptions, OwnerTiming};
 use identity::{Identity, Places};
 use seawall_storage::disk::Disk;
 use std::fmt;
@@ -139,12 +140,14 @@ pub(crate) struct Cluster {
     /// The cluster's id, as clients see it.
     pub(crate) id: ClusterId,
     /// Where the state files of groups and transactions go.
+    #[allow(dead_code, reason = "groups come later")]
     pub(crate) dir: PathBuf,
     /// The claim that covers `dir`.
     pub(crate) claim: Arc<DirClaim>,
     /// The log dirs.
     pub(crate) log_dirs: Arc<LogDirs>,
     /// Do I lead it, is my claim fresh?
+    #[allow(dead_code, reason = "a single broker asks the claim of a log dir")]
     pub(crate) ownership: Ownership,
     /// The topics.
     pub(crate) catalog: Arc<Catalog>,

@@ -14,6 +14,7 @@ pub(crate) enum Ownership {
     SingleNode(Arc<LogDirs>),
 }
 
+#[allow(dead_code, reason = "a single broker asks the claim of a log dir")]
 impl Ownership {
     /// Whether this broker leads a partition.
     pub(crate) fn leads(&self, _topic: TopicId, _partition: PartitionIndex) -> bool {

@@ -100,11 +100,6 @@ impl Topic {
             .map(PartitionIndex)
             .filter_map(|index| Some((index, self.place(index)?)))
     }
-
-    /// The log dirs it uses.
-    pub(crate) fn dirs(&self) -> &[TopicDir] {
-        &self.dirs
-    }
 }
 
 /// All topics.
@@ -130,6 +125,10 @@ impl Snapshot {
     }
 
     /// The topic of this name.
+    #[allow(
+        dead_code,
+        reason = "the broker keeps a map of open topics beside this one"
+    )]
     pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<Topic>> {
         self.by_name.get(name)
     }
@@ -145,11 +144,19 @@ impl Snapshot {
     }
 
     /// Why nothing is known about a topic whose row in the catalog cannot be read: its name stays taken.
+    #[allow(
+        dead_code,
+        reason = "the broker keeps a map of open topics beside this one"
+    )]
     pub(crate) fn damaged(&self, name: &str) -> Option<&Arc<StateError>> {
         self.damaged.get(name)
     }
 
     /// The names of topics whose rows cannot be read, in no order.
+    #[allow(
+        dead_code,
+        reason = "the broker keeps a map of open topics beside this one"
+    )]
     pub(crate) fn damaged_names(&self) -> impl Iterator<Item = &TopicName> {
         self.damaged.keys()
     }

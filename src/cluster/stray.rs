@@ -102,7 +102,7 @@ pub(super) fn set_aside(disk: &dyn Disk, root: &Path, dir: &Path) -> Result<Path
 
 fn lose(disk: &dyn Disk, root: &Path, dir: &Path, id: &str) -> Result<Cleared, StateError> {
     let mut lost = root.join(format!("{}{id}", root::LOST_PREFIX));
-    if lost.exists() {
+    if disk.list(&lost).is_ok() {
         lost = root.join(format!("{}{id}-{}", root::LOST_PREFIX, random()));
     }
     disk.rename(dir, &lost)

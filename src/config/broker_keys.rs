@@ -69,6 +69,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("The directory that holds the identity of the cluster, the topic catalog and group offsets; by default __cluster in the first log dir."),
     row("num.recovery.threads.per.data.dir", Kind::Int, "2")
         .range(Range::Whole(1, 256))
+        .kept()
         .doc("Threads per log dir that check partitions at start."),
     row("log.flush.stall.timeout.ms", Kind::Long, "20000")
         .range(Range::Whole(100, 3_600_000))
@@ -81,7 +82,8 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Partitions of a topic that is created without a number of partitions."),
     row("default.replication.factor", Kind::Int, "1")
         .range(Range::Whole(1, 32_767))
-        .doc("Replication factor of a topic that is created without one. There is one copy, whatever it says."),
+        .kept()
+        .doc("Without effect: there is one copy."),
     row("replication.factor.any", Kind::Boolean, "true")
         .ours()
         .doc("Whether a topic asked for with more than one replica is created (with one, as it is then described) or refused with INVALID_REPLICATION_FACTOR."),
@@ -272,6 +274,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("A connection without a request for this long is closed."),
     row("socket.listen.backlog.size", Kind::Int, "1024")
         .range(Range::Whole(1, 65_535))
+        .kept()
         .doc("Connections the kernel keeps until they are accepted."),
     row("fetch.max.bytes", Kind::Int, "57671680")
         .min(1_024)

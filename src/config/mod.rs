@@ -18,16 +18,12 @@ mod topic;
 mod topic_keys;
 
 pub(crate) use default_file::default_file;
-pub(crate) use describe::{
-    ConfigEntry, ConfigSource, SynonymEntry, describe_broker, describe_topic,
-};
+pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
 pub(crate) use listeners::{Advertised, Listener};
 pub(crate) use settings::Settings;
-pub(crate) use spec::{Kind, Value, ValueError};
-pub(crate) use topic::{
-    CleanupPolicy, TimestampType, TopicConfig, TopicConfigError, check_override,
-};
+use spec::Value;
+pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
 use settings::{RawSetting, broker_key};
 use std::fmt;
@@ -86,14 +82,10 @@ pub(crate) struct Config {
     pub(crate) log_dirs: Vec<PathBuf>,
     /// cluster.dir; `None`: `__cluster` in the first log dir
     pub(crate) cluster_dir: Option<PathBuf>,
-    /// num.recovery.threads.per.data.dir
-    pub(crate) recovery_threads_per_dir: usize,
     /// log.flush.stall.timeout.ms
     pub(crate) flush_stall_timeout_ms: u64,
     /// num.partitions
     pub(crate) num_partitions: i32,
-    /// default.replication.factor
-    pub(crate) default_replication_factor: i16,
     /// replication.factor.any
     pub(crate) replication_factor_any: bool,
     /// auto.create.topics.enable
@@ -102,10 +94,6 @@ pub(crate) struct Config {
     pub(crate) delete_topics: bool,
     /// producer.id.expiration.ms
     pub(crate) producer_id_expiration_ms: u64,
-    /// transactional.id.expiration.ms
-    pub(crate) transactional_id_expiration_ms: u64,
-    /// transaction.max.timeout.ms
-    pub(crate) transaction_max_timeout_ms: u64,
     /// num.network.threads
     pub(crate) network_threads: usize,
     /// socket.request.max.bytes
@@ -122,12 +110,8 @@ pub(crate) struct Config {
     pub(crate) connection_rate_max: u32,
     /// connections.max.idle.ms
     pub(crate) connections_idle_max_ms: u64,
-    /// socket.listen.backlog.size
-    pub(crate) listen_backlog: u32,
     /// fetch.max.bytes
     pub(crate) fetch_bytes_max: u32,
-    /// message.max.bytes, for topics that the catalog does not know (yet); topics carry their own
-    pub(crate) message_bytes_max: u64,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
     pub(crate) settings: Arc<Settings>,
 }
@@ -142,11 +126,6 @@ impl Config {
         raw.extend(line.raw()?);
         let settings = Settings::from_raw(raw).map_err(ConfigError::Problems)?;
         Config::from_settings(settings).map_err(ConfigError::Problems)
-    }
-
-    /// What a broker without any setting does.
-    pub(crate) fn defaults() -> Result<Config, ConfigError> {
-        Config::load(&CommandLine::default())
     }
 
     /// One warning that lists all keys that were set and have no effect here.
@@ -171,16 +150,12 @@ impl Config {
             admin_listener: listeners::admin_listener(&settings)?,
             log_dirs: log_dirs(&settings)?,
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),
-            recovery_threads_per_dir: get.number("num.recovery.threads.per.data.dir"),
             flush_stall_timeout_ms: get.number("log.flush.stall.timeout.ms"),
             num_partitions: get.number("num.partitions"),
-            default_replication_factor: get.number("default.replication.factor"),
             replication_factor_any: get.yes("replication.factor.any"),
             auto_create_topics: get.yes("auto.create.topics.enable"),
             delete_topics: get.yes("delete.topic.enable"),
             producer_id_expiration_ms: get.number("producer.id.expiration.ms"),
-            transactional_id_expiration_ms: get.number("transactional.id.expiration.ms"),
-            transaction_max_timeout_ms: get.number("transaction.max.timeout.ms"),
             network_threads: get.number("num.network.threads"),
             request_bytes_max: get.number("socket.request.max.bytes"),
             request_before_login_bytes_max: get.number("sasl.server.max.receive.size"),
@@ -189,9 +164,7 @@ impl Config {
             connections_per_ip_max: get.number("max.connections.per.ip"),
             connection_rate_max: get.number("max.connection.creation.rate"),
             connections_idle_max_ms: get.number("connections.max.idle.ms"),
-            listen_backlog: get.number("socket.listen.backlog.size"),
             fetch_bytes_max: get.number("fetch.max.bytes"),
-            message_bytes_max: get.number("message.max.bytes"),
             settings: Arc::new(settings),
         })
     }
@@ -262,10 +235,6 @@ impl Reader<'_> {
 /// Types that have a largest value: what a number becomes that cannot be held, or that means "no limit".
 trait Bounded {
     const LARGEST: Self;
-}
-
-impl Bounded for i16 {
-    const LARGEST: Self = i16::MAX;
 }
 
 impl Bounded for i32 {

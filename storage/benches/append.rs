@@ -58,9 +58,13 @@ fn open(dir: &Path, resources: &Arc<Resources>, partition: i32) -> Log {
     Log::open(Arc::new(RealDisk), dir, &options).expect("open")
 }
 
-fn append(log: &mut Log, group: &[Offered]) {
+/// Appends; at a roll the old segments are removed, so that the bench needs little space.
+fn append(log: &mut Log, dir: &Path, group: &[Offered]) {
     let outcome = log.append_group(group, Timestamp(1));
     if outcome.verdicts.contains(&BatchVerdict::Deferred) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            std::fs::remove_file(entry.path()).expect("remove");
+        }
         let new = log.roll_plan().run().expect("roll");
         log.install(new).expect("current");
     }
@@ -87,7 +91,8 @@ fn group_append(c: &mut Criterion) {
         (50, 16 * 1024),
     ] {
         let temp = tempfile::tempdir().expect("temp dir");
-        let mut log = open(&temp.path().join("0"), &Resources::new(16), 0);
+        let dir = temp.path().join("0");
+        let mut log = open(&dir, &Resources::new(16), 0);
         let batch = Batch::from_producer(&batch_bytes(size), &RULES).expect("good");
         let offered = vec![
             Offered {
@@ -96,19 +101,20 @@ fn group_append(c: &mut Criterion) {
             };
             count
         ];
-        append(&mut log, &offered);
+        append(&mut log, &dir, &offered);
         group.throughput(Throughput::Bytes(
             u64::try_from(count * size).expect("small"),
         ));
         group.bench_function(format!("{count} x {size} bytes"), |b| {
-            b.iter(|| append(&mut log, &offered));
+            b.iter(|| append(&mut log, &dir, &offered));
         });
     }
 }
 
 fn read(c: &mut Criterion) {
     let temp = tempfile::tempdir().expect("temp dir");
-    let mut log = open(&temp.path().join("0"), &Resources::new(16), 0);
+    let dir = temp.path().join("0");
+    let mut log = open(&dir, &Resources::new(16), 0);
     let batch = Batch::from_producer(&batch_bytes(16 * 1024), &RULES).expect("good");
     let offered = vec![
         Offered {
@@ -118,7 +124,7 @@ fn read(c: &mut Criterion) {
         64
     ];
     for _ in 0..64 {
-        append(&mut log, &offered);
+        append(&mut log, &dir, &offered);
     }
     let view = log.read_view();
     let mut next = Offset(0);
@@ -153,13 +159,10 @@ fn open_clean(c: &mut Criterion) {
         append_time: None,
     }];
     for partition in 0..200 {
-        let mut log = open(
-            &temp.path().join(partition.to_string()),
-            &resources,
-            partition,
-        );
-        append(&mut log, &offered);
-        append(&mut log, &offered);
+        let dir = temp.path().join(partition.to_string());
+        let mut log = open(&dir, &resources, partition);
+        append(&mut log, &dir, &offered);
+        append(&mut log, &dir, &offered);
         log.close_plan().expect("changed").run().expect("close");
     }
     c.bench_function("open 200 cleanly closed partitions", |b| {

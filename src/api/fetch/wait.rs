@@ -213,7 +213,7 @@ impl Fetch {
         for (part, seen) in self.ask.parts.iter().zip(&self.seen_bytes) {
             let bytes = part.ready_bytes(&self.ask);
             seen.store(bytes, Ordering::Release);
-            total = u64::saturating_add(total, bytes);
+            total += bytes;
         }
         self.ready_bytes.fetch_add(total, Ordering::AcqRel);
         total
@@ -273,8 +273,7 @@ impl ReadWaiter for Fetch {
         let bytes = part.ready_bytes(&self.ask);
         let before = seen.swap(bytes, Ordering::AcqRel);
         let more = bytes.saturating_sub(before);
-        let ready = self.ready_bytes.fetch_add(more, Ordering::AcqRel);
-        let ready = ready.saturating_add(more);
+        let ready = self.ready_bytes.fetch_add(more, Ordering::AcqRel) + more;
         if ready < self.ask.min_bytes && !part.is_urgent() {
             return;
         }

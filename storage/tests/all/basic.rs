@@ -211,7 +211,7 @@ fn the_real_disk_never_calls_a_dirty_page_dropped() {
         .expect("write");
     assert_eq!(file.drop_cache_from(0).expect("asked"), CacheState::MayStay);
     assert_eq!(
-        file.drop_cache_from(300_000).expect("asked"),
+        file.drop_cache_from(303_104).expect("asked"),
         CacheState::Dropped,
         "nothing is there"
     );

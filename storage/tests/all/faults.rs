@@ -100,6 +100,12 @@ fn d18_no_space_keeps_the_written_prefix_and_cuts_the_rest() {
         disk.set_capacity(None);
         log.cut_plan().expect("to cut").run().expect("cut");
         log.cut_done();
+        let good: usize = read_all(&log, 0, 100)
+            .iter()
+            .map(seawall_storage::Batch::len)
+            .sum();
+        let left = disk.content(&setup.dir.join("00000000-00000000000000000000.log"));
+        assert_eq!(left.map(|c| c.len()), Some(good), "no half batch stays");
         append(&mut log, &[plain(3, 2, 10)]);
         assert_contiguous(
             &read_all(&log, 0, 100),
@@ -220,4 +226,23 @@ fn d9_pages_that_only_the_cache_holds_are_not_accepted() {
             "what a start accepted survives the next power cut"
         );
     }
+}
+
+#[test]
+fn d9_pages_that_cannot_be_written_again_are_not_accepted() {
+    let (disk, setup) = setup();
+    let mut log = setup.open(Stop::Clean);
+    append(&mut log, &[plain(1, 3, 10)]);
+    close(&log);
+    let mut log = setup.open(Stop::Clean);
+    append(&mut log, &[plain(2, 3, 10)]);
+    drop(log);
+    disk.restart(Crash::KeepAll);
+    disk.set_cache_stays(true);
+    inject(&disk, SimOp::Sync, 1, Fault::Error(ErrorKind::Other));
+    let log = setup.open(Stop::Unclean);
+    assert_eq!(
+        (log.state(), log.end_offset()),
+        (LogState::Failed, Offset(3))
+    );
 }

@@ -106,6 +106,34 @@ fn f01_f04_times_out_of_order_over_many_segments_and_restarts() {
 }
 
 #[test]
+fn d01_a_time_index_with_any_bit_flipped_never_hides_a_record() {
+    let disk = SimDisk::new();
+    disk.create_dir(Path::new("/topic")).expect("mkdir");
+    let setup = Setup::new(Arc::new(disk.clone()), Path::new("/topic/3"));
+    let mut times = Vec::new();
+    let mut log = setup.open(Stop::Clean);
+    for round in 0..60_i64 {
+        append(&mut log, &[at(&[round * 7 % 31])]);
+        times.push(round * 7 % 31);
+    }
+    close(&log);
+    for name in [
+        "00000000-00000000000000000000.index",
+        "00000000-00000000000000000000.timeindex",
+    ] {
+        let path = setup.dir.join(name);
+        let content = disk.content(&path).expect("written at the close");
+        for bit in (0..content.len() * 8).step_by(7) {
+            let mut bad = content.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            disk.put(&path, &bad);
+            check_all(&setup.open(Stop::Clean), &times, name);
+        }
+        disk.put(&path, &content);
+    }
+}
+
+#[test]
 fn f02_limits_hide_what_is_not_visible_yet() {
     let setup = setup();
     let mut log = setup.open(Stop::Clean);
