@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
 use seawall_testkit::kafka_wire::fetch_response::PartitionData;
-use seawall_testkit::kafka_wire::{CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
+use seawall_testkit::kafka_wire::{
+    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest,
+};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw, Rec};
@@ -575,5 +577,8 @@ fn recreate(raw: &mut Raw, name: &str) -> TopicRef {
         (topic.error_code == codes::NONE).then_some(topic.topic_id)
     });
     calls::until_usable(raw, name, 1);
-    TopicRef { name: name.to_owned(), id }
+    TopicRef {
+        name: name.to_owned(),
+        id,
+    }
 }
