@@ -10,7 +10,7 @@ use seawall_testkit::requests::{self, TopicRef};
 use seawall_testkit::{BatchBuilder, Broker, Bytes, Raw, disk};
 
 use super::codes;
-use crate::{broker, not_for_kafka, setup, times};
+use crate::{broker, setup, times};
 
 /// A producer with its own numbering.
 struct Producer {
@@ -69,11 +69,11 @@ fn i01_a_retry_after_a_crash_gets_the_original_offset_and_one_copy() {
             (codes::NONE, offset + 1),
             "round {round}"
         );
-        assert_eq!(
-            producer.send(&mut raw, &topic, sequence),
-            (codes::NONE, offset),
-            "an acknowledged one"
-        );
+        if !broker.is_kafka() {
+            // Kafka keeps one batch of each producer over a start, we the window.
+            let acknowledged = producer.send(&mut raw, &topic, sequence);
+            assert_eq!(acknowledged, (codes::NONE, offset), "an acknowledged one");
+        }
         assert_eq!(end_offset(&mut raw, &topic, 0), offset + 2);
     }
 }
@@ -380,10 +380,10 @@ fn i10_a_snapshot_that_is_old_damaged_or_missing_changes_nothing() {
 
 #[test]
 fn i10_a_snapshot_newer_than_the_log_is_not_believed() {
-    let (mut broker, topic, producer, _) = with_an_old_snapshot();
-    if not_for_kafka(&broker) {
+    if seawall_testkit::kafka::jars().is_some() {
         return;
     }
+    let (mut broker, topic, producer, _) = with_an_old_snapshot();
     // A crash that kept the snapshot and lost the log's unsynced tail can not happen with checkpoints; a restored file can.
     let newer = fs::read(snapshot(&broker, &topic)).expect("a snapshot");
     broker.start_again();

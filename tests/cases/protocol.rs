@@ -357,15 +357,24 @@ fn p11_a_frame_that_arrives_byte_by_byte_is_served() {
 }
 
 #[test]
-fn p11_a_frame_that_stalls_beyond_the_deadline_is_closed() {
+fn p11_a_connection_that_idles_beyond_the_deadline_is_closed() {
     let broker = setup().set("connections.max.idle.ms", "1000").start();
-    let mut raw = broker.connect();
-    advertised(&mut raw);
-    raw.send_bytes(&[0, 0, 0, 100, 0, 18, 0, 0]);
-    raw.expect_closed("half a frame and then nothing");
     let mut idle = broker.connect();
     advertised(&mut idle);
     idle.expect_closed("an idle connection");
+}
+
+/// The deadline of a started frame is two minutes, so this is for the full length.
+#[test]
+fn p11_a_frame_that_stalls_beyond_the_deadline_is_closed() {
+    if times(0, 1) == 0 {
+        return;
+    }
+    let broker = broker();
+    let mut raw = broker.connect();
+    raw.patience(Duration::from_secs(150));
+    raw.send_bytes(&[0, 0, 0, 100, 0, 18, 0, 0]);
+    raw.expect_closed("half a frame and then nothing");
 }
 
 #[test]
