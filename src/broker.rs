@@ -142,6 +142,11 @@ impl Broker {
         self.cluster.producer_ids.next().map(|id| id.get())
     }
 
+    /// The pool for what burns CPU.
+    pub fn workers(&self) -> &Arc<Workers> {
+        &self.work
+    }
+
     /// The pool for catalog work; it belongs to a log dir like all I/O.
     pub fn state_workers(&self) -> Arc<Workers> {
         self.first_dir(|dir| &dir.state)

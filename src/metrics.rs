@@ -4,7 +4,9 @@
 //! Does not: count anything itself.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
+use crate::api;
 use crate::server::Running;
 
 /// The text format that Prometheus reads.
@@ -85,6 +87,15 @@ static TABLE: &[Metric] = &[
 /// All metrics in the text format.
 pub fn render(running: &Running) -> String {
     let mut out = String::new();
+    let requests = "seawall_requests_total";
+    let _ = writeln!(
+        out,
+        "# HELP {requests} Requests started, by API.\n# TYPE {requests} counter"
+    );
+    for api in &api::TABLE {
+        let count = api.requests.load(Ordering::Relaxed);
+        let _ = writeln!(out, "{requests}{{api=\"{}\"}} {count}", api.name);
+    }
     for metric in TABLE {
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
         let value = (metric.value)(running);

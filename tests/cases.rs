@@ -30,7 +30,11 @@ fn broker() -> Broker {
 
 /// A number of repetitions: `bounded` in everyday runs, `full` with `tests/run --all`.
 fn times(bounded: usize, full: usize) -> usize {
-    if env::var_os("SEAWALL_TEST_FULL").is_some() { full } else { bounded }
+    if env::var_os("SEAWALL_TEST_FULL").is_some() {
+        full
+    } else {
+        bounded
+    }
 }
 
 /// Whether the test is about something that only our broker promises, and so has nothing to say about Kafka.

@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //! A1. Whoever finds no room is closed at once; nobody waits half-open for us.
-//! A2. No failure of `accept` is tried again without a pause (d05).
+//! A2. A failure of `accept` that took no connection out of the queue is tried again only after a
+//!     pause (d05).
 
 use std::fs::File;
 use std::io;
@@ -110,6 +111,9 @@ impl Acceptor {
         }
         self.paused_until = None;
         for listener in 0..self.listeners.len() {
+            if !self.listeners[listener].ready {
+                continue;
+            }
             match self.accept_from(listener, now) {
                 Stop::Empty => self.listeners[listener].ready = false,
                 Stop::Turn => {}
@@ -131,8 +135,11 @@ impl Acceptor {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stop::Empty,
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    self.accept_failed(listener, &error);
-                    return Stop::Pause(now + FAILURE_PAUSE);
+                    let refused = self.refuse_without_descriptor(listener, &error);
+                    self.warn(&format!("cannot accept connections: {error}"));
+                    if !refused {
+                        return Stop::Pause(now + FAILURE_PAUSE);
+                    }
                 }
             }
         }
@@ -170,18 +177,18 @@ impl Acceptor {
     }
 
     /// Without a descriptor the kernel keeps the connection in its queue, where the client waits in
-    /// vain. The spare one serves to take it out and close it.
-    fn accept_failed(&mut self, listener: usize, error: &io::Error) {
+    /// vain. The spare one serves to take it out and close it. Returns whether one was taken out.
+    fn refuse_without_descriptor(&mut self, listener: usize, error: &io::Error) -> bool {
         let errno = error.raw_os_error().map(Errno::from_raw);
-        if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) && self.spare.take().is_some() {
-            if let Ok((stream, peer)) = self.listeners[listener].socket.accept() {
-                self.counters.refused.add(1);
-                drop(stream);
-                log::debug!("refused {peer} for want of descriptors");
-            }
-            self.spare = open_spare();
+        if !matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) || self.spare.take().is_none() {
+            return false;
         }
-        self.warn(&format!("cannot accept connections: {error}"));
+        let accepted = self.listeners[listener].socket.accept();
+        let refused = accepted.is_ok();
+        self.counters.refused.add(u64::from(refused));
+        drop(accepted);
+        self.spare = open_spare();
+        refused
     }
 
     fn warn(&mut self, line: &str) {

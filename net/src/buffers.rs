@@ -72,11 +72,15 @@ impl Pool {
 
     /// Lets all buffers go if none was taken since the last call.
     pub(crate) fn trim(&self) {
-        let mut free = self.free.lock();
-        if !std::mem::take(&mut free.used) {
-            free.buffers = Vec::new();
-            free.bytes = 0;
+        let used = std::mem::take(&mut self.free.lock().used);
+        if !used {
+            self.clear();
         }
+    }
+
+    /// Lets all buffers go.
+    pub(crate) fn clear(&self) {
+        *self.free.lock() = Free::default();
     }
 }
 

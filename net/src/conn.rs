@@ -60,12 +60,6 @@ pub(crate) enum Turn {
 
 type Parked = Box<dyn FnOnce() -> Flow + Send>;
 
-/// A request that was read and may not start yet.
-struct Held {
-    request: Request,
-    class: Class,
-}
-
 /// See the file comment.
 pub(crate) struct Conn<C> {
     pub(crate) shared: Arc<ConnShared>,
@@ -76,7 +70,8 @@ pub(crate) struct Conn<C> {
     /// Bytes read while nothing may start; those before `carry_at` are used up.
     carry: Vec<u8>,
     carry_at: usize,
-    held: Option<Held>,
+    /// An exclusive request that waits until the earlier ones are answered.
+    held: Option<Request>,
     parked: Option<Parked>,
     pending: Pending,
     output: Output,
@@ -342,9 +337,7 @@ impl<C> Conn<C> {
         };
         match class {
             Class::Refuse(why) => self.close_in_order(why),
-            Class::Exclusive if !self.pending.is_empty() => {
-                self.held = Some(Held { request, class });
-            }
+            Class::Exclusive if !self.pending.is_empty() => self.held = Some(request),
             class => self.start(context, request, class),
         }
     }
@@ -362,9 +355,9 @@ impl<C> Conn<C> {
     fn start_held<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
         if self.pending.is_empty()
             && !self.is_doomed()
-            && let Some(Held { request, class }) = self.held.take()
+            && let Some(request) = self.held.take()
         {
-            self.start(context, request, class);
+            self.start(context, request, Class::Exclusive);
         }
     }
 

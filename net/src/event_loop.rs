@@ -335,6 +335,9 @@ impl<S: Service> EventLoop<S> {
         };
         self.open -= 1;
         self.freed.push(place);
+        if self.open == 0 {
+            self.pool.clear();
+        }
         self.note_close(&conn.shared, why);
         if conn.waits_for_budget() {
             self.common.budget.forget(conn.shared.key());

@@ -28,6 +28,7 @@ pub use service::KafkaService;
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use seawall_net::wire::messages::RequestResponsePair;
 use seawall_net::wire::{self, StrBytes};
@@ -53,11 +54,15 @@ pub struct Api {
     /// Whether a client may call it before it has logged in.
     pub before_login: bool,
     handle: fn(Call<'_>) -> Flow,
+    /// Requests started since the start of the process.
+    pub requests: AtomicU64,
 }
 
 /// State of one connection.
 pub struct Conn {
     info: ConnInfo,
+    /// Whether it may call more than what is allowed before a login.
+    logged_in: bool,
     /// The fetch that is waiting, so that it ends with the connection.
     parked: fetch::Parked,
 }
@@ -84,11 +89,12 @@ const fn api(
         class: Class::Exclusive,
         before_login: false,
         handle,
+        requests: AtomicU64::new(0),
     }
 }
 
 /// Every API we serve, by key.
-pub static TABLE: &[Api] = &[
+pub static TABLE: [Api; 12] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -219,7 +225,7 @@ mod tests {
 
     #[test]
     fn every_row_is_an_api_that_the_codec_knows_in_all_its_versions() {
-        for api in TABLE {
+        for api in &TABLE {
             let known = API_DESCRIPTORS
                 .iter()
                 .find(|known| known.api_key.value() == api.key)

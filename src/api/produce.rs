@@ -21,6 +21,7 @@ use seawall_net::wire::{
     StrBytes, Uuid,
 };
 use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
+use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
 use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp};
 
 use super::codes::ErrorCode;
@@ -31,6 +32,7 @@ use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, S
 use crate::timer::Deadline;
 use crate::topics::Topic;
 use crate::tripwire;
+use crate::workers::Workers;
 
 /// What a failed acks=0 request does to its connection; the log tells more.
 const SILENT_ERROR: CloseReason = CloseReason::Service("an acks=0 request failed");
@@ -53,7 +55,8 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     }
     let policy = AckPolicy::from_acks(request.acks);
     drop(request);
-    Pushing::new(&answer, policy, offers, unparker).go()
+    answer.settle_empty();
+    Pushing::new(&answer, call.broker.workers(), policy, offers, unparker).go()
 }
 
 /// Where the answers of a request stand: topics, and their partitions.
@@ -61,8 +64,18 @@ struct Layout {
     topics: Vec<(StrBytes, Uuid, Vec<i32>)>,
 }
 
+/// A batch that passed the gates.
+struct Passed {
+    partition: Arc<Partition>,
+    batch: Batch,
+    /// The broker stamps it with the time of its append.
+    stamp: bool,
+    /// The topic is compacted and nobody has looked for keys yet.
+    keys_unchecked: bool,
+}
+
 /// A batch that passed the gates, or the reason why it did not.
-type Offer = Result<(Arc<Partition>, Batch, bool), PartError>;
+type Offer = Result<Passed, PartError>;
 
 /// Why one part of a request failed, with what the answer tells about it.
 #[derive(Clone, Debug)]
@@ -149,8 +162,12 @@ fn gate_part(
     let batch = Batch::from_producer(&records, &rules).map_err(|error| bad_batch(&error, start))?;
     check_transaction(request, &batch)?;
     check_time(&config, &batch, start)?;
-    let stamp = config.timestamp_type == TimestampType::LogAppendTime;
-    Ok((Arc::clone(partition), batch, stamp))
+    Ok(Passed {
+        partition: Arc::clone(partition),
+        batch,
+        stamp: config.timestamp_type == TimestampType::LogAppendTime,
+        keys_unchecked: config.cleanup_policy.compact,
+    })
 }
 
 fn bad_batch(error: &BatchError, start: i64) -> PartError {
@@ -206,21 +223,26 @@ fn exceeds(distance_ms: i64, max_ms: u64) -> bool {
 /// What is left to push of a request; survives a full lane.
 struct Pushing {
     answer: Arc<Answer>,
+    work: Arc<Workers>,
     policy: AckPolicy,
     left: VecDeque<(usize, Offer)>,
     unparker: Unparker,
 }
 
+/// The place where a worker leaves what it found out about keys.
+type KeyCheck = Arc<Mutex<Option<Result<(), PartError>>>>;
+
 impl Pushing {
     fn new(
         answer: &Arc<Answer>,
+        work: &Arc<Workers>,
         policy: Option<AckPolicy>,
         offers: Vec<Offer>,
         unparker: Unparker,
     ) -> Self {
-        answer.settle_empty();
         Self {
             answer: Arc::clone(answer),
+            work: Arc::clone(work),
             // An unknown policy has left no batch among the offers.
             policy: policy.unwrap_or(AckPolicy::Written),
             left: offers.into_iter().enumerate().collect(),
@@ -233,9 +255,10 @@ impl Pushing {
         while let Some((index, offer)) = self.left.pop_front() {
             match offer {
                 Err(error) => self.answer.finish(index, Err(error)),
-                Ok((partition, batch, stamp)) => {
-                    if let Some(back) = self.push(index, &partition, batch, stamp) {
-                        self.left.push_front((index, Ok((partition, back, stamp))));
+                Ok(passed) if passed.keys_unchecked => return self.check_keys(index, passed),
+                Ok(passed) => {
+                    if let Some(back) = self.push(index, passed) {
+                        self.left.push_front((index, Ok(back)));
                         return Flow::Park(Box::new(move || self.go()));
                     }
                 }
@@ -245,28 +268,74 @@ impl Pushing {
     }
 
     /// Gives the batch back if the lane is full.
-    fn push(
-        &self,
-        index: usize,
-        partition: &Arc<Partition>,
-        batch: Batch,
-        stamp: bool,
-    ) -> Option<Batch> {
+    fn push(&self, index: usize, passed: Passed) -> Option<Passed> {
         let item = LaneItem {
-            batch,
+            batch: passed.batch,
             policy: self.policy,
-            stamp,
+            stamp: passed.stamp,
             part: Part::new(Arc::clone(&self.answer) as Arc<dyn PartSink>, index),
         };
-        match partition.offer(item, &self.unparker) {
+        match passed.partition.offer(item, &self.unparker) {
             Push::Queued { .. } => None,
             Push::Refused(item, error) => {
                 item.part.settle(Err(error));
                 None
             }
-            Push::Full(item) => Some(item.batch),
+            Push::Full(item) => Some(Passed {
+                batch: item.batch,
+                ..passed
+            }),
         }
     }
+
+    /// Keys are looked for off the hot path, by a worker; the connection takes
+    /// nothing further until it is back, so that order is kept.
+    fn check_keys(self, index: usize, passed: Passed) -> Flow {
+        let found = KeyCheck::default();
+        let (told, unparker) = (Arc::clone(&found), self.unparker.clone());
+        let (batch, start) = (passed.batch.clone(), passed.partition.view().start_offset());
+        self.work.submit(move || {
+            *told.lock() = Some(keys_of(&batch, start.get()));
+            unparker.wake();
+        });
+        Flow::Park(Box::new(move || self.keys_checked(index, passed, found)))
+    }
+
+    fn keys_checked(mut self, index: usize, passed: Passed, found: KeyCheck) -> Flow {
+        let verdict = found.lock().take();
+        let offer = match verdict {
+            // Woken for another reason.
+            None => return Flow::Park(Box::new(move || self.keys_checked(index, passed, found))),
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) => Ok(Passed {
+                keys_unchecked: false,
+                ..passed
+            }),
+        };
+        self.left.push_front((index, offer));
+        self.go()
+    }
+}
+
+/// A compacted topic keeps the latest record of each key: one without a key
+/// has no place there. A payload that cannot be read has none either.
+fn keys_of(batch: &Batch, start: i64) -> Result<(), PartError> {
+    let refusal = |message: String| PartError {
+        code: ErrorCode::InvalidRecord,
+        message: Some(message),
+        log_start: start,
+        of_record: true,
+    };
+    let site = DecodeSite::CompactedProduce;
+    let records = Records::decode(batch, &RecordLimits::default(), site);
+    for record in records.map_err(|error| refusal(error.to_string()))? {
+        let record = record.map_err(|error| refusal(error.to_string()))?;
+        if record.key.is_none() {
+            let message = "Compacted topic cannot accept message without key.";
+            return Err(refusal(message.into()));
+        }
+    }
+    Ok(())
 }
 
 /// The answer of a request while its parts are settled.

@@ -1,6 +1,7 @@
 //! The broker as the event loops see it: class and dispatch by the table.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use seawall_net::wire::RequestHeader;
 use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
@@ -10,6 +11,7 @@ use crate::broker::Broker;
 
 /// Kafka closes a connection for these; so do we, with the reason in the log.
 const UNKNOWN_API: CloseReason = CloseReason::Service("an API key that is not served");
+const NOT_LOGGED_IN: CloseReason = CloseReason::Service("a request before the login");
 const UNKNOWN_VERSION: CloseReason = CloseReason::Service("a version that is not served");
 
 /// The door of the broker for the event loops.
@@ -32,13 +34,15 @@ impl Service for KafkaService {
         info.set_logged_in(true);
         Conn {
             info: info.clone(),
+            logged_in: true,
             parked: fetch::Parked::default(),
         }
     }
 
-    fn class(&self, _conn: &Conn, header: &RequestHeader) -> Class {
+    fn class(&self, conn: &Conn, header: &RequestHeader) -> Class {
         match find(header.api_key) {
             None => Class::Refuse(UNKNOWN_API),
+            Some(api) if !conn.logged_in && !api.before_login => Class::Refuse(NOT_LOGGED_IN),
             Some(api) if api.versions.contains(&header.api_version) => api.class,
             // KIP-511: answered in version 0 form, whatever was asked.
             Some(api) if api.key == api_versions::KEY => Class::Exclusive,
@@ -51,6 +55,7 @@ impl Service for KafkaService {
             slot.close(UNKNOWN_API);
             return Flow::Done;
         };
+        api.requests.fetch_add(1, Ordering::Relaxed);
         (api.handle)(Call {
             broker: &self.broker,
             conn,

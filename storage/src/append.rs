@@ -127,7 +127,9 @@ impl Log {
                 out.verdicts.push(judgement.into());
                 continue;
             }
-            let header = offered.batch.stored_header(next, self.epoch, offered.append_time);
+            let header = offered
+                .batch
+                .stored_header(next, self.epoch, offered.append_time);
             let bytes = wide(offered.batch.len());
             if !self.fits(position, bytes, header.last_offset()) {
                 out.verdicts.resize(group.len(), BatchVerdict::Deferred);
@@ -135,32 +137,60 @@ impl Log {
             }
             let undo = self.producers.apply(&header, now);
             let end = position.plus(bytes);
-            out.verdicts.push(BatchVerdict::Appended { base: next, last: header.last_offset() });
+            out.verdicts.push(BatchVerdict::Appended {
+                base: next,
+                last: header.last_offset(),
+            });
             out.headers.push(header.encode());
-            out.staged.push(Staged { index, header, position, end, undo });
+            out.staged.push(Staged {
+                index,
+                header,
+                position,
+                end,
+                undo,
+            });
             (next, position) = (header.next_offset(), end);
         }
         out
     }
 
     fn write(&self, group: &[Offered], staged: &Group) -> Result<(), WriteEnded> {
-        let Some(active) = &self.active else { return Ok(()) };
+        let Some(active) = &self.active else {
+            return Ok(());
+        };
         let mut slices = Vec::with_capacity(2 * staged.staged.len().min(BATCHES_PER_WRITE));
-        let chunks = staged.staged.chunks(BATCHES_PER_WRITE).zip(staged.headers.chunks(BATCHES_PER_WRITE));
+        let chunks = staged
+            .staged
+            .chunks(BATCHES_PER_WRITE)
+            .zip(staged.headers.chunks(BATCHES_PER_WRITE));
         for (batches, headers) in chunks {
             slices.clear();
             for (batch, header) in batches.iter().zip(headers) {
                 slices.push(IoSlice::new(header));
                 slices.push(IoSlice::new(group[batch.index].batch.payload()));
             }
-            write_chunk(&*active.file, &mut slices, batches[0].position, self.end_position)?;
+            write_chunk(
+                &*active.file,
+                &mut slices,
+                batches[0].position,
+                self.end_position,
+            )?;
         }
         Ok(())
     }
 
     /// Keeps the wholly written prefix and takes the rest back (A1).
-    fn settle(&mut self, group: Group, written: Result<(), WriteEnded>, now: Timestamp) -> GroupOutcome {
-        let Group { mut verdicts, mut staged, .. } = group;
+    fn settle(
+        &mut self,
+        group: Group,
+        written: Result<(), WriteEnded>,
+        now: Timestamp,
+    ) -> GroupOutcome {
+        let Group {
+            mut verdicts,
+            mut staged,
+            ..
+        } = group;
         let stopped = match written {
             Ok(()) => None,
             Err(ended) => {
@@ -216,15 +246,22 @@ impl Log {
 
     fn advance(&mut self, batch: &Staged, now: Timestamp) {
         let interval = self.config.index_interval_bytes;
-        let Some(active) = self.active.as_mut() else { return };
+        let Some(active) = self.active.as_mut() else {
+            return;
+        };
         let relative = active.segment.relative(batch.header.base_offset);
-        let time = MaxTime { time: batch.header.max_timestamp, offset: relative };
+        let time = MaxTime {
+            time: batch.header.max_timestamp,
+            offset: relative,
+        };
         active.max = MaxTime::later(active.max, Some(time));
         active.first_append.get_or_insert(now);
         if batch.position.since(active.indexed_at) >= interval {
             let max = active.max.unwrap_or(time);
             let position = u32::try_from(batch.position.0).unwrap_or(u32::MAX);
-            active.index.push(IndexEntry::new((relative, position), max));
+            active
+                .index
+                .push(IndexEntry::new((relative, position), max));
             active.indexed_at = batch.position;
         }
         self.end = batch.header.next_offset();
@@ -239,7 +276,12 @@ impl Log {
 
 impl GroupOutcome {
     fn all(verdict: BatchVerdict, count: usize) -> Self {
-        Self { verdicts: vec![verdict; count], stopped: None, bytes_written: 0, records_written: 0 }
+        Self {
+            verdicts: vec![verdict; count],
+            stopped: None,
+            bytes_written: 0,
+            records_written: 0,
+        }
     }
 }
 
@@ -258,7 +300,12 @@ impl From<Judgement> for BatchVerdict {
 }
 
 /// Writes slices at a position; the error counts from the group's start.
-fn write_chunk(file: &dyn DiskFile, slices: &mut [IoSlice<'_>], at: Position, start: Position) -> Result<(), WriteEnded> {
+fn write_chunk(
+    file: &dyn DiskFile,
+    slices: &mut [IoSlice<'_>],
+    at: Position,
+    start: Position,
+) -> Result<(), WriteEnded> {
     write_all_at(file, slices, at.0).map_err(|ended| WriteEnded {
         written: at.since(start).saturating_add(ended.written),
         error: ended.error,

@@ -238,13 +238,21 @@ impl fmt::Display for BatchError {
             Self::OldMagic(m) => write!(f, "record format {m} is not supported, 2 is"),
             Self::UnknownMagic(m) => write!(f, "unknown record format {m}"),
             Self::CrcMismatch => f.write_str("the checksum does not match"),
-            Self::TooLarge { bytes, limit } => write!(f, "batch of {bytes} bytes, {limit} are allowed"),
+            Self::TooLarge { bytes, limit } => {
+                write!(f, "batch of {bytes} bytes, {limit} are allowed")
+            }
             Self::MoreThanOne => f.write_str("more than one record batch"),
             Self::BaseOffsetNotZero(o) => write!(f, "base offset {o} instead of 0"),
-            Self::BadCount => f.write_str("record count, last offset delta and length do not agree"),
+            Self::BadCount => {
+                f.write_str("record count, last offset delta and length do not agree")
+            }
             Self::ControlBatch => f.write_str("clients may not write control batches"),
-            Self::TransactionalWithoutProducer => f.write_str("transactional batch without a producer id"),
-            Self::ProducerWithoutSequence => f.write_str("producer id without a valid epoch and sequence"),
+            Self::TransactionalWithoutProducer => {
+                f.write_str("transactional batch without a producer id")
+            }
+            Self::ProducerWithoutSequence => {
+                f.write_str("producer id without a valid epoch and sequence")
+            }
             Self::UnsupportedCodec => f.write_str("unsupported compression codec"),
         }
     }
@@ -275,7 +283,10 @@ impl Batch {
     pub fn parse_one(bytes: &Bytes) -> Result<Self, BatchError> {
         let total = whole_len(bytes)?;
         let header = BatchHeader::peek(bytes).ok_or(BatchError::Short)?;
-        Ok(Self { bytes: bytes.slice(..total), header })
+        Ok(Self {
+            bytes: bytes.slice(..total),
+            header,
+        })
     }
 
     /// Takes the one batch that a producer sent for a partition. A half batch behind it is dropped.
@@ -287,7 +298,10 @@ impl Batch {
             Err(other) => return Err(other),
         }
         if wide(batch.len()) > rules.max_batch_bytes {
-            return Err(BatchError::TooLarge { bytes: wide(batch.len()), limit: rules.max_batch_bytes });
+            return Err(BatchError::TooLarge {
+                bytes: wide(batch.len()),
+                limit: rules.max_batch_bytes,
+            });
         }
         if rules.check_crc {
             batch.check_crc()?;
@@ -308,7 +322,9 @@ impl Batch {
         if h.attributes.is_transactional() && !h.has_producer() {
             return Err(BatchError::TransactionalWithoutProducer);
         }
-        if h.has_producer() && (h.base_sequence < Sequence(0) || h.producer_epoch < ProducerEpoch(0)) {
+        if h.has_producer()
+            && (h.base_sequence < Sequence(0) || h.producer_epoch < ProducerEpoch(0))
+        {
             return Err(BatchError::ProducerWithoutSequence);
         }
         match h.attributes.codec() {
@@ -326,7 +342,11 @@ impl Batch {
             Some(Codec::None) => u64::try_from(h.record_count).unwrap_or(0) * RECORD_BYTES_MIN,
             _ => 1,
         };
-        if agrees && payload >= bytes_min { Ok(()) } else { Err(BatchError::BadCount) }
+        if agrees && payload >= bytes_min {
+            Ok(())
+        } else {
+            Err(BatchError::BadCount)
+        }
     }
 
     /// Compares the CRC field with the bytes.
@@ -361,8 +381,17 @@ impl Batch {
 
     /// The header as it is stored: base offset and leader epoch set, timestamp type as the topic wants it.
     /// They lie outside the CRC; only a changed type bit or append time costs a new one (B2).
-    pub fn stored_header(&self, base: Offset, epoch: LeaderEpoch, append_time: Option<Timestamp>) -> BatchHeader {
-        let mut header = BatchHeader { base_offset: base, leader_epoch: epoch, ..self.header };
+    pub fn stored_header(
+        &self,
+        base: Offset,
+        epoch: LeaderEpoch,
+        append_time: Option<Timestamp>,
+    ) -> BatchHeader {
+        let mut header = BatchHeader {
+            base_offset: base,
+            leader_epoch: epoch,
+            ..self.header
+        };
         match append_time {
             Some(time) => {
                 header.attributes.0 |= Attributes::LOG_APPEND_TIME;
@@ -404,7 +433,9 @@ fn whole_len(bytes: &[u8]) -> Result<usize, BatchError> {
         return Err(BatchError::Short);
     }
     if length < LENGTH_MIN {
-        return Err(BatchError::ImpossibleLength(i32::from_be_bytes(take(bytes, 8))));
+        return Err(BatchError::ImpossibleLength(i32::from_be_bytes(take(
+            bytes, 8,
+        ))));
     }
     Ok(LENGTH_END + length)
 }

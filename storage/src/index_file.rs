@@ -71,7 +71,12 @@ pub(crate) struct SealedIndex {
 
 impl SealedIndex {
     /// Takes the files if they are complete, else walks the segment.
-    pub(crate) fn load(disk: &dyn Disk, dir: &Path, file: &dyn DiskFile, covered: &Covered) -> io::Result<Self> {
+    pub(crate) fn load(
+        disk: &dyn Disk,
+        dir: &Path,
+        file: &dyn DiskFile,
+        covered: &Covered,
+    ) -> io::Result<Self> {
         match read_entries(disk, dir, file, covered)? {
             Some(entries) => Ok(Self::from_entries(entries)),
             None => Self::rebuild(file, covered),
@@ -81,14 +86,25 @@ impl SealedIndex {
     /// Walks the segment from its start.
     pub(crate) fn rebuild(file: &dyn DiskFile, covered: &Covered) -> io::Result<Self> {
         let index = Self::from_entries(walk(file, covered)?);
-        Ok(Self { rebuilt: true, ..index })
+        Ok(Self {
+            rebuilt: true,
+            ..index
+        })
     }
 
     fn from_entries(entries: Vec<IndexEntry>) -> Self {
         let max = entries.last().map(IndexEntry::max);
         let step = entries.len().div_ceil(KEPT_MAX).max(1);
-        let kept = if step == 1 { entries.into() } else { entries.into_iter().step_by(step).collect() };
-        Self { entries: kept, max, rebuilt: false }
+        let kept = if step == 1 {
+            entries.into()
+        } else {
+            entries.into_iter().step_by(step).collect()
+        };
+        Self {
+            entries: kept,
+            max,
+            rebuilt: false,
+        }
     }
 
     /// The last known batch at or below a relative offset.
@@ -115,10 +131,18 @@ pub(crate) fn read_entries(
     file: &dyn DiskFile,
     covered: &Covered,
 ) -> io::Result<Option<Vec<IndexEntry>>> {
-    let Some(places) = read_index(disk, &dir.join(covered.name.index()))? else { return Ok(None) };
-    let Some(times) = read_index(disk, &dir.join(covered.name.time_index()))? else { return Ok(None) };
-    let Some(entries) = decode(&places, &times) else { return Ok(None) };
-    let Some(last) = entries.last() else { return Ok(None) };
+    let Some(places) = read_index(disk, &dir.join(covered.name.index()))? else {
+        return Ok(None);
+    };
+    let Some(times) = read_index(disk, &dir.join(covered.name.time_index()))? else {
+        return Ok(None);
+    };
+    let Some(entries) = decode(&places, &times) else {
+        return Ok(None);
+    };
+    let Some(last) = entries.last() else {
+        return Ok(None);
+    };
     Ok(ends_at(file, covered, last)?.then_some(entries))
 }
 
@@ -130,7 +154,10 @@ fn decode(places: &[u8], times: &[u8]) -> Option<Vec<IndexEntry>> {
         return None;
     }
     let times = decode_times(times)?;
-    let pairs = entries.iter().zip(&times).map(|(place, max)| IndexEntry::new(unpack(*place), *max));
+    let pairs = entries
+        .iter()
+        .zip(&times)
+        .map(|(place, max)| IndexEntry::new(unpack(*place), *max));
     (times.len() == entries.len()).then(|| pairs.collect())
 }
 
@@ -164,14 +191,18 @@ fn ends_at(file: &dyn DiskFile, covered: &Covered, last: &IndexEntry) -> io::Res
 fn decode_places(bytes: &[u8]) -> Option<Vec<u64>> {
     let (entries, rest) = bytes.as_chunks::<OFFSET_ENTRY_BYTES>();
     let places: Vec<u64> = entries.iter().map(|e| u64::from_be_bytes(*e)).collect();
-    let grow = places.windows(2).all(|w| unpack(w[0]).0 < unpack(w[1]).0 && unpack(w[0]).1 < unpack(w[1]).1);
+    let grow = places
+        .windows(2)
+        .all(|w| unpack(w[0]).0 < unpack(w[1]).0 && unpack(w[0]).1 < unpack(w[1]).1);
     (rest.is_empty() && grow).then_some(places)
 }
 
 fn decode_times(bytes: &[u8]) -> Option<Vec<MaxTime>> {
     let (entries, rest) = bytes.as_chunks::<TIME_ENTRY_BYTES>();
     let times: Vec<MaxTime> = entries.iter().filter_map(decode_time).collect();
-    let grow = times.windows(2).all(|w| w[0].time <= w[1].time && w[0].offset <= w[1].offset);
+    let grow = times
+        .windows(2)
+        .all(|w| w[0].time <= w[1].time && w[0].offset <= w[1].offset);
     (rest.is_empty() && grow).then_some(times)
 }
 
@@ -183,8 +214,12 @@ fn decode_time(entry: &[u8; TIME_ENTRY_BYTES]) -> Option<MaxTime> {
 
 /// Entries of the whole covered part, by walking its headers; the last batch is always the last entry (X2).
 pub(crate) fn walk(file: &dyn DiskFile, covered: &Covered) -> io::Result<Vec<IndexEntry>> {
-    let expect = Expect { offset: covered.name.base, end: covered.end };
-    let mut scan = Scan::new(file, covered.bytes_max, HEADER_CHUNK_BYTES).from(Position::ZERO, expect);
+    let expect = Expect {
+        offset: covered.name.base,
+        end: covered.end,
+    };
+    let mut scan =
+        Scan::new(file, covered.bytes_max, HEADER_CHUNK_BYTES).from(Position::ZERO, expect);
     let mut builder = EntryBuilder::new(covered.name.base, covered.interval, Position::ZERO);
     while let Step::Batch(found) = scan.next_header()? {
         builder.add(&found.header, found.position);
@@ -206,16 +241,37 @@ pub(crate) struct EntryBuilder {
 impl EntryBuilder {
     /// For batches of the segment at `base`, from `start` on.
     pub(crate) fn new(base: Offset, interval: u64, start: Position) -> Self {
-        Self { base, interval, entries: Vec::new(), last: None, max: None, indexed_at: start }
+        Self {
+            base,
+            interval,
+            entries: Vec::new(),
+            last: None,
+            max: None,
+            indexed_at: start,
+        }
     }
 
     pub(crate) fn add(&mut self, header: &BatchHeader, position: Position) {
-        let (Ok(offset), Ok(place)) = (u32::try_from(header.base_offset.since(self.base)), u32::try_from(position.0)) else {
+        let (Ok(offset), Ok(place)) = (
+            u32::try_from(header.base_offset.since(self.base)),
+            u32::try_from(position.0),
+        ) else {
             return;
         };
-        self.max = MaxTime::later(self.max, Some(MaxTime { time: header.max_timestamp, offset }));
+        self.max = MaxTime::later(
+            self.max,
+            Some(MaxTime {
+                time: header.max_timestamp,
+                offset,
+            }),
+        );
         let Some(max) = self.max else { return };
-        let entry = IndexEntry { offset, position: place, max_time: max.time, max_offset: max.offset };
+        let entry = IndexEntry {
+            offset,
+            position: place,
+            max_time: max.time,
+            max_offset: max.offset,
+        };
         if position.since(self.indexed_at) >= self.interval {
             self.entries.push(entry);
             self.indexed_at = position;
@@ -233,7 +289,12 @@ impl EntryBuilder {
 }
 
 /// Writes both files; the time index first, so that a complete `.index` speaks for it (X2).
-pub(crate) fn write_files(disk: &dyn Disk, dir: &Path, name: &SegmentName, entries: &[IndexEntry]) -> io::Result<()> {
+pub(crate) fn write_files(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: &SegmentName,
+    entries: &[IndexEntry],
+) -> io::Result<()> {
     let mut places = Vec::with_capacity(entries.len() * OFFSET_ENTRY_BYTES);
     let mut times = Vec::with_capacity(entries.len() * TIME_ENTRY_BYTES);
     for entry in entries {
@@ -245,7 +306,10 @@ pub(crate) fn write_files(disk: &dyn Disk, dir: &Path, name: &SegmentName, entri
         let seal = seal_entry(&places, &times, last.offset);
         times.extend_from_slice(&seal);
     }
-    debug_assert!(wide(places.len()) <= FILE_BYTES_MAX, "more entries than a segment can have batches");
+    debug_assert!(
+        wide(places.len()) <= FILE_BYTES_MAX,
+        "more entries than a segment can have batches"
+    );
     write_unsynced(disk, &dir.join(name.time_index()), &times)?;
     write_unsynced(disk, &dir.join(name.index()), &places)
 }

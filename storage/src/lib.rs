@@ -8,6 +8,7 @@
 mod append;
 pub mod batch;
 pub mod disk;
+mod durability;
 mod index_file;
 mod live_index;
 mod log;
@@ -23,21 +24,26 @@ mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
+mod distance;
 mod types;
 mod view;
 
 pub use append::{BatchVerdict, GroupOutcome, Offered, WriteStop};
 pub use batch::{Attributes, Batch, BatchError, BatchHeader, Codec, ProducerRules};
-pub use log::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint, Log, LogConfig, LogState};
+pub use durability::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint};
+pub use log::{Log, LogConfig, LogState};
 pub use lookup::TimedOffset;
 pub use manifest::{Checkpoint, Manifest};
 pub use names::SegmentName;
-pub use plans::{CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll};
+pub use plans::{
+    CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
+};
 pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use scan::BadBatch;
 pub use types::{
-    LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
+    LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,
+    TopicId,
 };
 pub use view::{EpochStart, ReadBatches, ReadError, ReadSpec, ReadView};

@@ -31,11 +31,19 @@ pub(crate) struct IndexEntry {
 
 impl IndexEntry {
     pub(crate) fn new((offset, position): (u32, u32), max: MaxTime) -> Self {
-        Self { offset, position, max_time: max.time, max_offset: max.offset }
+        Self {
+            offset,
+            position,
+            max_time: max.time,
+            max_offset: max.offset,
+        }
     }
 
     pub(crate) fn max(&self) -> MaxTime {
-        MaxTime { time: self.max_time, offset: self.max_offset }
+        MaxTime {
+            time: self.max_time,
+            offset: self.max_offset,
+        }
     }
 }
 
@@ -60,7 +68,10 @@ pub(crate) fn pack(offset: u32, position: u32) -> u64 {
 }
 
 pub(crate) fn unpack(word: u64) -> (u32, u32) {
-    (u32::try_from(word >> 32).unwrap_or(0), u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0))
+    (
+        u32::try_from(word >> 32).unwrap_or(0),
+        u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0),
+    )
 }
 
 /// The chunk of an entry and the place in it.
@@ -76,10 +87,14 @@ impl LiveIndex {
         let len = self.len.load(Ordering::Relaxed);
         let (chunk, place) = locate(len);
         let chunks = self.chunks.get_or_init(Default::default);
-        let Some(slots) = chunks.get(chunk) else { return };
-        let slots = slots.get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::default()).collect());
+        let Some(slots) = chunks.get(chunk) else {
+            return;
+        };
+        let slots =
+            slots.get_or_init(|| (0..FIRST_CHUNK << chunk).map(|_| Slot::default()).collect());
         let slot = &slots[place];
-        slot.place.store(pack(entry.offset, entry.position), Ordering::Relaxed);
+        slot.place
+            .store(pack(entry.offset, entry.position), Ordering::Relaxed);
         slot.max_time.store(entry.max_time.0, Ordering::Relaxed);
         slot.max_offset.store(entry.max_offset, Ordering::Relaxed);
         self.len.store(len + 1, Ordering::Release);
@@ -107,7 +122,11 @@ impl LiveIndex {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let mid = low + (high - low) / 2;
-            if self.get(mid).is_some_and(|e| below(&e)) { low = mid + 1 } else { high = mid }
+            if self.get(mid).is_some_and(|e| below(&e)) {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
         }
         self.get(low.checked_sub(1)?)
     }
@@ -136,13 +155,24 @@ mod tests {
         let index = LiveIndex::default();
         assert_eq!(index.floor_offset(7), None);
         for i in 0..1000_u32 {
-            index.push(IndexEntry { offset: i * 10, position: i * 100, max_time: Timestamp(i64::from(i / 3)), max_offset: 0 });
+            index.push(IndexEntry {
+                offset: i * 10,
+                position: i * 100,
+                max_time: Timestamp(i64::from(i / 3)),
+                max_offset: 0,
+            });
         }
         assert_eq!(index.floor_offset(4).map(|e| e.position), Some(0));
         assert_eq!(index.floor_offset(4999).map(|e| e.position), Some(49_900));
-        assert_eq!(index.floor_offset(u32::MAX).map(|e| e.position), Some(99_900));
+        assert_eq!(
+            index.floor_offset(u32::MAX).map(|e| e.position),
+            Some(99_900)
+        );
         assert_eq!(index.before_time(Timestamp(0)), None);
-        assert_eq!(index.before_time(Timestamp(10)).map(|e| e.offset), Some(290));
+        assert_eq!(
+            index.before_time(Timestamp(10)).map(|e| e.offset),
+            Some(290)
+        );
         assert_eq!(index.entries().count(), 1000);
     }
 }

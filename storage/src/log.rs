@@ -15,25 +15,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
+use crate::durability::Durable;
 use crate::index_file::MaxTime;
 use crate::live_index::{IndexEntry, LiveIndex};
-use crate::manifest::{Checkpoint, Manifest};
 use crate::names::SegmentName;
-use crate::plans::{
-    Captured, CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, IndexJob, NewSegment, RollPlan, StaleRoll,
-};
+use crate::plans::{CutPlan, NewSegment, RollPlan, StaleRoll};
 use crate::producers::Producers;
 use crate::recovery::{OpenError, OpenOptions, Recovered, RecoverySummary, recover};
 use crate::resources::Resources;
 use crate::segment::{LivePart, OpenSegment, Segment};
-use crate::snapshot::{self, SnapshotKey};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId};
 use crate::view::{EpochStart, ReadView};
 
-/// A checkpoint is due after this many bytes have become durable since the last one (DESIGN 6.7).
-pub const CHECKPOINT_GROWTH_BYTES: u64 = 64 * 1024 * 1024;
-/// Or this long after any.
-pub const CHECKPOINT_AGE_MS: i64 = 60_000;
 /// Positions in an index are 32 bits wide and relative offsets must fit as well.
 const SEGMENT_BYTES_MAX: u64 = 0x7fff_ffff;
 const RELATIVE_OFFSET_MAX: i64 = 0x7fff_ffff;
@@ -98,34 +91,6 @@ pub(crate) struct LastBatch {
     pub(crate) crc: u32,
 }
 
-/// A place in the log that a sync makes durable. `Clone + Send`: the committer syncs `file` without the log.
-#[derive(Debug, Clone)]
-pub struct FlushPoint {
-    /// What to sync.
-    pub file: Arc<dyn DiskFile>,
-    /// Everything below this offset is durable once `file` is synced.
-    pub end: Offset,
-    /// The end of the active file at that offset.
-    pub position: Position,
-    /// The active segment.
-    pub segment: SegmentName,
-}
-
-/// What is known to be durable, and the next checkpoint in the making.
-#[derive(Debug, Default)]
-pub(crate) struct Durable {
-    /// End of the durable prefix.
-    pub(crate) end: Offset,
-    /// Bytes that have become durable since the log was opened.
-    bytes: u64,
-    /// `bytes` and the clock at the last checkpoint.
-    checkpoint_bytes: u64,
-    checkpoint_at: Option<Timestamp>,
-    /// Producer facts at an end that was sampled for a flush.
-    captured: Option<Captured>,
-    running: bool,
-}
-
 /// One partition's log.
 #[derive(Debug)]
 pub struct Log {
@@ -149,24 +114,33 @@ pub struct Log {
     pub(crate) durable: Durable,
     pub(crate) now: Timestamp,
     /// Segments whose index files do not cover them yet.
-    index_owed: Vec<Arc<Segment>>,
+    pub(crate) index_owed: Vec<Arc<Segment>>,
     /// Temporary files that a crash left.
     leftovers: Vec<String>,
     /// The directory's own name may not be durable yet.
     new_dir: bool,
-    changed: bool,
+    pub(crate) changed: bool,
     summary: RecoverySummary,
 }
 
 impl Log {
     /// Opens a log and recovers it (DESIGN 7). Writes nothing; a directory that does not exist is made by the first roll.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: &OpenOptions<'_>) -> Result<Self, OpenError> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: &OpenOptions<'_>,
+    ) -> Result<Self, OpenError> {
         let dir: Arc<Path> = Arc::from(dir);
         let found = recover(&disk, &dir, options)?;
         Ok(Self::from_recovered(disk, dir, options, found))
     }
 
-    fn from_recovered(disk: Arc<dyn Disk>, dir: Arc<Path>, options: &OpenOptions<'_>, found: Recovered) -> Self {
+    fn from_recovered(
+        disk: Arc<dyn Disk>,
+        dir: Arc<Path>,
+        options: &OpenOptions<'_>,
+        found: Recovered,
+    ) -> Self {
         Self {
             disk,
             dir,
@@ -183,8 +157,12 @@ impl Log {
             last_batch: found.last_batch,
             active: None,
             producers: found.producers,
-            state: if found.sync_failed { LogState::Failed } else { LogState::Ready },
-            durable: Durable { end: found.end, ..Durable::default() },
+            state: if found.sync_failed {
+                LogState::Failed
+            } else {
+                LogState::Ready
+            },
+            durable: Durable::up_to(found.end),
             now: options.now,
             index_owed: found.index_owed,
             leftovers: found.leftovers,
@@ -236,7 +214,9 @@ impl Log {
 
     /// Bytes written to the active file since its last sync.
     pub fn unsynced_bytes(&self) -> u64 {
-        self.active.as_ref().map_or(0, |a| self.end_position.since(a.synced))
+        self.active
+            .as_ref()
+            .map_or(0, |a| self.end_position.since(a.synced))
     }
 
     /// Forgets producers that have been silent for `producer_expiry_ms`; returns how many.
@@ -259,82 +239,41 @@ impl Log {
 
     /// Whether the next append needs a new segment whatever its size.
     pub fn needs_roll(&self, now: Timestamp) -> bool {
-        let Some(active) = &self.active else { return true };
-        let Some(first) = active.first_append else { return false };
+        let Some(active) = &self.active else {
+            return true;
+        };
+        let Some(first) = active.first_append else {
+            return false;
+        };
         let age = u64::try_from(now.since_ms(first)).unwrap_or(0);
-        age >= self.config.segment_ms.saturating_sub(self.jitter_ms(active.segment.name)).max(1)
+        age >= self
+            .config
+            .segment_ms
+            .saturating_sub(self.jitter_ms(active.segment.name))
+            .max(1)
     }
 
     fn jitter_ms(&self, name: SegmentName) -> u64 {
-        let seed = crc32c::crc32c(&[self.topic_id.0.as_bytes().as_slice(), &name.base.0.to_be_bytes()].concat());
-        u64::from(seed ^ self.partition.0.unsigned_abs()).checked_rem(self.config.segment_jitter_ms).unwrap_or(0)
+        let seed = crc32c::crc32c(
+            &[
+                self.topic_id.0.as_bytes().as_slice(),
+                &name.base.0.to_be_bytes(),
+            ]
+            .concat(),
+        );
+        u64::from(seed ^ self.partition.0.unsigned_abs())
+            .checked_rem(self.config.segment_jitter_ms)
+            .unwrap_or(0)
     }
 
     /// Whether a batch of `bytes` that would end at `last` fits the active segment when that is `size` long.
     pub(crate) fn fits(&self, size: Position, bytes: u64, last: Offset) -> bool {
-        let Some(active) = &self.active else { return false };
+        let Some(active) = &self.active else {
+            return false;
+        };
         let limit = self.config.segment_bytes.min(SEGMENT_BYTES_MAX);
         let offsets_fit = last.since(active.segment.name.base) <= RELATIVE_OFFSET_MAX;
         size == Position::ZERO || (size.plus(bytes).0 <= limit && offsets_fit)
-    }
-
-    /// What to sync so that everything appended so far is durable; `None` when nothing is owed. When a checkpoint will be
-    /// due, it also keeps a copy of the producer facts of this very end.
-    pub fn flush_point(&mut self) -> Option<FlushPoint> {
-        if self.state == LogState::Failed {
-            return None;
-        }
-        let active = self.active.as_ref().filter(|a| a.synced < self.end_position)?;
-        let point = FlushPoint {
-            file: Arc::clone(&active.file),
-            end: self.end,
-            position: self.end_position,
-            segment: active.segment.name,
-        };
-        let growth = self.durable.bytes.saturating_add(self.unsynced_bytes());
-        if self.durable.captured.is_none() && !self.durable.running && self.durable.is_due(growth, self.now) {
-            self.capture();
-        }
-        Some(point)
-    }
-
-    /// Keeps the producer facts of the present end for a checkpoint there.
-    fn capture(&mut self) {
-        let Some(segment) = self.segments.last() else { return };
-        self.durable.captured = Some(Captured {
-            checkpoint: self.checkpoint(segment.name),
-            snapshot: self.encode_snapshot(),
-            bytes: self.durable.bytes.saturating_add(self.unsynced_bytes()),
-            at: self.now,
-        });
-    }
-
-    fn checkpoint(&self, segment: SegmentName) -> Checkpoint {
-        Checkpoint {
-            topic_id: self.topic_id,
-            partition: self.partition,
-            segment,
-            batch_position: self.last_batch.position,
-            position: self.end_position,
-            offset: self.end,
-            batch_crc: self.last_batch.crc,
-        }
-    }
-
-    fn encode_snapshot(&self) -> Vec<u8> {
-        let key = SnapshotKey { topic_id: self.topic_id, partition: self.partition, offset: self.end };
-        snapshot::encode(&key, &self.producers)
-    }
-
-    /// The sync of a flush point succeeded.
-    pub fn mark_synced(&mut self, point: &FlushPoint) {
-        let Some(active) = self.active.as_mut().filter(|a| a.segment.name == point.segment) else { return };
-        if self.state == LogState::Failed || point.position <= active.synced {
-            return;
-        }
-        self.durable.bytes = self.durable.bytes.saturating_add(point.position.since(active.synced));
-        active.synced = point.position;
-        self.durable.end = self.durable.end.max(point.end);
     }
 
     /// The sync of a flush point failed: what the page cache says of that file is not believed any more (D4).
@@ -344,12 +283,18 @@ impl Log {
 
     /// How to begin a new segment at the present end. No append may run between this and `install`.
     pub fn roll_plan(&self) -> RollPlan {
-        let old = self.active.as_ref().filter(|a| a.synced < self.end_position);
+        let old = self
+            .active
+            .as_ref()
+            .filter(|a| a.synced < self.end_position);
         RollPlan {
             disk: Arc::clone(&self.disk),
             dir: Arc::clone(&self.dir),
             old: old.map(|a| Arc::clone(&a.file)),
-            name: SegmentName { epoch: self.epoch, base: self.end },
+            name: SegmentName {
+                epoch: self.epoch,
+                base: self.end,
+            },
             new_dir: self.new_dir,
             leftovers: self.leftovers.clone(),
         }
@@ -358,11 +303,13 @@ impl Log {
     /// Makes the new segment the active one. The old file is durable, its index is owed to the next checkpoint.
     pub fn install(&mut self, new: NewSegment) -> Result<(), StaleRoll> {
         let active_name = self.active.as_ref().map(|a| a.segment.name);
-        if new.name.base != self.end || new.name.epoch != self.epoch || active_name == Some(new.name) {
+        if new.name.base != self.end
+            || new.name.epoch != self.epoch
+            || active_name == Some(new.name)
+        {
             return Err(StaleRoll);
         }
-        self.durable.bytes = self.durable.bytes.saturating_add(self.unsynced_bytes());
-        self.durable.end = self.end;
+        self.durable.grow(self.unsynced_bytes(), self.end);
         let mut segments = self.segments.to_vec();
         if let Some(old) = self.active.take() {
             self.capture();
@@ -376,7 +323,7 @@ impl Log {
         self.segments = segments.into();
         self.active = Some(active);
         (self.end_position, self.last_batch) = (Position::ZERO, LastBatch::default());
-        self.durable.checkpoint_at.get_or_insert(self.now);
+        self.durable.start_clock(self.now);
         (self.new_dir, self.changed) = (false, true);
         self.leftovers.clear();
         Ok(())
@@ -384,7 +331,12 @@ impl Log {
 
     fn activate(&self, new: NewSegment) -> Active {
         let index = Arc::new(LiveIndex::default());
-        let live = LivePart { index: Arc::clone(&index), from: Position::ZERO, from_offset: new.name.base, last: None };
+        let live = LivePart {
+            index: Arc::clone(&index),
+            from: Position::ZERO,
+            from_offset: new.name.base,
+            last: None,
+        };
         let writer = Arc::new(OpenSegment::new(Arc::clone(&new.file), 0));
         let segment = Segment::new(new.name, &self.disk, &self.dir).with(Some(writer), Some(live));
         Active {
@@ -398,87 +350,16 @@ impl Log {
         }
     }
 
-    /// Whether `checkpoint_plan` has something to do. Ask after a flush, after a roll and from a timer.
-    pub fn checkpoint_due(&self, now: Timestamp) -> bool {
-        if self.durable.running || self.state == LogState::Failed {
-            return false;
-        }
-        match &self.durable.captured {
-            Some(captured) => captured.checkpoint.offset <= self.durable.end,
-            None => self.durable.end == self.end && self.durable.is_due(self.durable.bytes, now),
-        }
-    }
-
-    /// What to write for the durable prefix. Run it without the log, then call `checkpoint_done`.
-    pub fn checkpoint_plan(&mut self, now: Timestamp) -> Option<CheckpointPlan> {
-        if !self.checkpoint_due(now) {
-            return None;
-        }
-        if self.durable.captured.is_none() {
-            self.now = now;
-            self.capture();
-        }
-        let captured = self.durable.captured.take()?;
-        self.durable.running = true;
-        Some(CheckpointPlan {
-            disk: Arc::clone(&self.disk),
-            dir: Arc::clone(&self.dir),
-            indexes: self.index_jobs(),
-            captured,
-        })
-    }
-
-    fn index_jobs(&self) -> Vec<IndexJob> {
-        let ends = self.segments.iter().skip(1).map(|s| s.name.base).chain([self.end]);
-        let owed = |s: &Segment| self.index_owed.iter().any(|o| o.name == s.name);
-        let pairs = self.segments.iter().zip(ends).filter(|(s, _)| owed(s));
-        pairs.map(|(s, end)| IndexJob { segment: Arc::clone(s), end, resources: Arc::clone(&self.resources) }).collect()
-    }
-
-    /// A checkpoint plan is over; `None` if it failed, then a later one does its work.
-    pub fn checkpoint_done(&mut self, done: Option<CheckpointDone>) {
-        self.durable.running = false;
-        let Some(done) = done else { return };
-        self.durable.checkpoint_bytes = done.bytes;
-        self.durable.checkpoint_at = Some(done.at);
-        self.index_owed.retain(|s| !done.indexed.contains(&s.name));
-        let active = self.active.as_ref().map(|a| a.segment.name);
-        let light = |s: &Arc<Segment>| {
-            let indexed = done.indexed.contains(&s.name) && active != Some(s.name);
-            if indexed { Arc::new(s.with(None, None)) } else { Arc::clone(s) }
-        };
-        self.segments = self.segments.iter().map(light).collect();
-    }
-
-    /// What a clean stop has to write; `None` when nothing changed since the log was opened, or when it is Failed.
-    /// No append may run from here on.
-    pub fn close_plan(&self) -> Option<ClosePlan> {
-        let last = self.segments.last().filter(|_| self.changed && self.state != LogState::Failed)?;
-        let mut indexes = self.index_jobs();
-        if let Some(active) = &self.active {
-            indexes.push(IndexJob {
-                segment: seal(active, self.last_batch),
-                end: self.end,
-                resources: Arc::clone(&self.resources),
-            });
-        }
-        let owed = self.active.as_ref().filter(|a| a.synced < self.end_position);
-        Some(ClosePlan {
-            disk: Arc::clone(&self.disk),
-            dir: Arc::clone(&self.dir),
-            file: owed.map(|a| Arc::clone(&a.file)),
-            cut: self.cut_plan(),
-            manifest: Manifest { epoch: self.epoch, high_watermark: self.end, log_start: self.start },
-            snapshot: self.encode_snapshot(),
-            checkpoint: self.checkpoint(last.name),
-            indexes,
-        })
-    }
-
     /// How to cut the rest of a write that found no space; `None` unless the state is `NeedsCut`.
     pub fn cut_plan(&self) -> Option<CutPlan> {
-        let active = self.active.as_ref().filter(|_| self.state == LogState::NeedsCut)?;
-        Some(CutPlan { file: Arc::clone(&active.file), len: self.end_position })
+        let active = self
+            .active
+            .as_ref()
+            .filter(|_| self.state == LogState::NeedsCut)?;
+        Some(CutPlan {
+            file: Arc::clone(&active.file),
+            len: self.end_position,
+        })
     }
 
     /// The cut succeeded: appends are taken again.
@@ -494,18 +375,17 @@ impl Log {
     }
 }
 
-impl Durable {
-    fn is_due(&self, bytes: u64, now: Timestamp) -> bool {
-        let growth = bytes.saturating_sub(self.checkpoint_bytes);
-        let old = self.checkpoint_at.is_none_or(|at| now.since_ms(at).saturating_abs() >= CHECKPOINT_AGE_MS);
-        growth >= CHECKPOINT_GROWTH_BYTES || (growth > 0 && old)
-    }
-}
-
 /// The active segment as one that does not grow any more.
-fn seal(active: &Active, last: LastBatch) -> Arc<Segment> {
-    let place = (active.segment.relative(last.base), u32::try_from(last.position.0).unwrap_or(u32::MAX));
+pub(crate) fn seal(active: &Active, last: LastBatch) -> Arc<Segment> {
+    let place = (
+        active.segment.relative(last.base),
+        u32::try_from(last.position.0).unwrap_or(u32::MAX),
+    );
     let last = active.max.map(|max| IndexEntry::new(place, max));
-    let live = active.segment.live.clone().map(|live| LivePart { last, ..live });
+    let live = active
+        .segment
+        .live
+        .clone()
+        .map(|live| LivePart { last, ..live });
     Arc::new(active.segment.with(None, live))
 }

@@ -26,7 +26,11 @@ pub struct TimedOffset {
 
 impl ReadView {
     /// The first record with a timestamp of `time` or later, below `upto`.
-    pub fn offset_for_timestamp(&self, time: Timestamp, upto: Offset) -> Result<Option<TimedOffset>, ReadError> {
+    pub fn offset_for_timestamp(
+        &self,
+        time: Timestamp,
+        upto: Offset,
+    ) -> Result<Option<TimedOffset>, ReadError> {
         let mut from = self.start_offset();
         while let Some(batch) = self.batch_for_timestamp(time, from, upto)? {
             if let Some(found) = timed(&batch, find_timestamp(&batch, time)) {
@@ -39,16 +43,25 @@ impl ReadView {
 
     /// I/O only: the first batch at or behind `from` and below `upto` whose header claims a timestamp of `time` or later.
     /// `records::find_timestamp` says whether it holds such a record; if not, ask again behind it.
-    pub fn batch_for_timestamp(&self, time: Timestamp, from: Offset, upto: Offset) -> Result<Option<Batch>, ReadError> {
+    pub fn batch_for_timestamp(
+        &self,
+        time: Timestamp,
+        from: Offset,
+        upto: Offset,
+    ) -> Result<Option<Batch>, ReadError> {
         let (from, upto) = (from.max(self.start), upto.min(self.end));
         let mut index = self.segment_of(from);
-        while let Some(part) = index.and_then(|i| self.part(i)).filter(|p| p.segment.name.base < upto) {
+        while let Some(part) = index
+            .and_then(|i| self.part(i))
+            .filter(|p| p.segment.name.base < upto)
+        {
             let open = part.segment.open(&self.resources)?;
             let reach = self.reach(&part, &open);
             let max = part.segment.max_time(&reach, self.growing_max(&part))?;
             if max.is_some_and(|max| max.time >= time) {
                 let begin = part.segment.before_time(&reach, time)?.max(from);
-                let wanted = |f: &Found| f.header.max_timestamp >= time && f.header.next_offset() > from;
+                let wanted =
+                    |f: &Found| f.header.max_timestamp >= time && f.header.next_offset() > from;
                 if let Some(found) = self.first_where(&part, &reach, begin, wanted)? {
                     return self.take_batch(&found, upto);
                 }
@@ -63,20 +76,29 @@ impl ReadView {
         let upto = upto.min(self.end);
         let mut best: Option<(MaxTime, Offset)> = None;
         for index in self.segment_of(self.start).unwrap_or(0)..self.segments.len() {
-            let Some(part) = self.part(index).filter(|p| p.segment.name.base < upto) else { break };
+            let Some(part) = self.part(index).filter(|p| p.segment.name.base < upto) else {
+                break;
+            };
             let open = part.segment.open(&self.resources)?;
             let found = self.max_in(&part, &self.reach(&part, &open), upto)?;
             if let Some(max) = found.filter(|max| best.is_none_or(|(b, _)| max.time > b.time)) {
                 best = Some((max, part.segment.name.base));
             }
         }
-        let Some((max, base)) = best else { return Ok(None) };
+        let Some((max, base)) = best else {
+            return Ok(None);
+        };
         let batch = self.batch_at(base.plus(i64::from(max.offset)), upto)?;
         Ok(batch.and_then(|batch| timed(&batch, find_max_timestamp(&batch))))
     }
 
     /// The largest timestamp of a segment; when its batch lies outside of what may be seen, the headers are walked.
-    fn max_in(&self, part: &Part<'_>, reach: &Reach<'_>, upto: Offset) -> Result<Option<MaxTime>, ReadError> {
+    fn max_in(
+        &self,
+        part: &Part<'_>,
+        reach: &Reach<'_>,
+        upto: Offset,
+    ) -> Result<Option<MaxTime>, ReadError> {
         let base = part.segment.name.base;
         let max = part.segment.max_time(reach, self.growing_max(part))?;
         let visible = |offset: Offset| offset >= self.start && offset < upto;
@@ -91,7 +113,13 @@ impl ReadView {
             }
             if visible(found.header.base_offset) {
                 let offset = part.segment.relative(found.header.base_offset);
-                best = MaxTime::later(best, Some(MaxTime { time: found.header.max_timestamp, offset }));
+                best = MaxTime::later(
+                    best,
+                    Some(MaxTime {
+                        time: found.header.max_timestamp,
+                        offset,
+                    }),
+                );
             }
         }
         Ok(best)
@@ -126,13 +154,27 @@ impl ReadView {
     }
 
     fn batch_at(&self, offset: Offset, upto: Offset) -> Result<Option<Batch>, ReadError> {
-        let spec = ReadSpec { from: offset, upto, max_bytes: 1, at_least_one: true, check_crc: false };
+        let spec = ReadSpec {
+            from: offset,
+            upto,
+            max_bytes: 1,
+            at_least_one: true,
+            check_crc: false,
+        };
         Ok(Batch::parse_one(&self.read(&spec)?.bytes).ok())
     }
 }
 
-fn walk<'a>(reach: &Reach<'a>, part: &Part<'_>, offset: Offset, position: crate::types::Position) -> Scan<'a> {
-    let expect = Expect { offset, end: part.end };
+fn walk<'a>(
+    reach: &Reach<'a>,
+    part: &Part<'_>,
+    offset: Offset,
+    position: crate::types::Position,
+) -> Scan<'a> {
+    let expect = Expect {
+        offset,
+        end: part.end,
+    };
     Scan::new(&*reach.open.file, reach.bytes_max, HEADER_CHUNK_BYTES).from(position, expect)
 }
 
@@ -143,5 +185,9 @@ fn timed(
 ) -> Option<TimedOffset> {
     let header = batch.header();
     let (offset, timestamp) = found.unwrap_or(Some((header.base_offset, header.max_timestamp)))?;
-    Some(TimedOffset { offset, timestamp, leader_epoch: header.leader_epoch })
+    Some(TimedOffset {
+        offset,
+        timestamp,
+        leader_epoch: header.leader_epoch,
+    })
 }

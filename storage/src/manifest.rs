@@ -123,26 +123,42 @@ mod tests {
 
     #[test]
     fn d09_a_flipped_bit_in_a_manifest_or_checkpoint_is_noticed_or_harmless() {
-        let manifest = Manifest { epoch: LeaderEpoch(3), high_watermark: Offset(77), log_start: Offset(5) };
+        let manifest = Manifest {
+            epoch: LeaderEpoch(3),
+            high_watermark: Offset(77),
+            log_start: Offset(5),
+        };
         let checkpoint = Checkpoint {
             topic_id: TopicId(uuid::Uuid::from_u128(7)),
             partition: PartitionIndex(2),
-            segment: SegmentName { epoch: LeaderEpoch(3), base: Offset(9) },
+            segment: SegmentName {
+                epoch: LeaderEpoch(3),
+                base: Offset(9),
+            },
             batch_position: Position(10),
             position: Position(99),
             offset: Offset(77),
             batch_crc: 5,
         };
-        let (m, c) = (manifest.encode().expect("m"), checkpoint.encode().expect("c"));
+        let (m, c) = (
+            manifest.encode().expect("m"),
+            checkpoint.encode().expect("c"),
+        );
         for bit in 0..m.len() * 8 {
             let mut bytes = m.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Manifest::decode(&bytes).is_none_or(|got| got == manifest), "bit {bit}");
+            assert!(
+                Manifest::decode(&bytes).is_none_or(|got| got == manifest),
+                "bit {bit}"
+            );
         }
         for bit in 0..c.len() * 8 {
             let mut bytes = c.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Checkpoint::decode(&bytes).is_none_or(|got| got == checkpoint), "bit {bit}");
+            assert!(
+                Checkpoint::decode(&bytes).is_none_or(|got| got == checkpoint),
+                "bit {bit}"
+            );
         }
     }
 }

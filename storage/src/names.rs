@@ -44,13 +44,18 @@ impl SegmentName {
     /// `<epoch:08x>-<base:020>`, without extension.
     pub fn parse(stem: &str) -> Option<Self> {
         let (epoch, base) = stem.split_once('-')?;
-        let hex = epoch.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        let hex = epoch
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
         let digits = base.bytes().all(|b| b.is_ascii_digit());
         if epoch.len() != 8 || base.len() != 20 || !hex || !digits {
             return None;
         }
         let epoch = LeaderEpoch(i32::from_str_radix(epoch, 16).ok()?);
-        Some(Self { epoch, base: Offset(base.parse().ok()?) })
+        Some(Self {
+            epoch,
+            base: Offset(base.parse().ok()?),
+        })
     }
 
     /// The name of a `.log` file; `None` for any other file.
@@ -93,7 +98,10 @@ mod tests {
     use super::*;
 
     fn name(epoch: i32, base: i64) -> SegmentName {
-        SegmentName { epoch: LeaderEpoch(epoch), base: Offset(base) }
+        SegmentName {
+            epoch: LeaderEpoch(epoch),
+            base: Offset(base),
+        }
     }
 
     #[test]
@@ -101,16 +109,31 @@ mod tests {
         let n = name(0x1f, 1234);
         assert_eq!(n.log(), "0000001f-00000000000000001234.log");
         assert_eq!(SegmentName::parse_log(&n.log()), Some(n));
-        for stranger in ["00000000000000000000.log", "0000001F-00000000000000001234.log", ".tmp-1", "x.log", ".log",
-            "0000001f-00000000000000001234.index", "ffffffff-00000000000000000000.log", "00000001-99999999999999999999.log",
-            "+0000001-00000000000000000000.log"] {
+        for stranger in [
+            "00000000000000000000.log",
+            "0000001F-00000000000000001234.log",
+            ".tmp-1",
+            "x.log",
+            ".log",
+            "0000001f-00000000000000001234.index",
+            "ffffffff-00000000000000000000.log",
+            "00000001-99999999999999999999.log",
+            "+0000001-00000000000000000000.log",
+        ] {
             assert_eq!(SegmentName::parse_log(stranger), None, "{stranger}");
         }
     }
 
     #[test]
     fn a_newer_epoch_hides_what_lies_at_and_beyond_its_base() {
-        let all = vec![name(1, 100), name(0, 0), name(0, 100), name(0, 200), name(2, 150), name(3, 150)];
+        let all = vec![
+            name(1, 100),
+            name(0, 0),
+            name(0, 100),
+            name(0, 200),
+            name(2, 150),
+            name(3, 150),
+        ];
         let (visible, hidden) = split_visible(all);
         assert_eq!(visible, [name(0, 0), name(1, 100), name(3, 150)]);
         assert_eq!(hidden.len(), 3);

@@ -75,8 +75,17 @@ impl RollPlan {
         if let Some(old) = &self.old {
             old.sync_data().map_err(RollError::OldNotSynced)?;
         }
-        let file = self.make().map_err(|e| if is_no_space(&e) { RollError::NoSpace(e) } else { RollError::Failed(e) })?;
-        Ok(NewSegment { name: self.name, file })
+        let file = self.make().map_err(|e| {
+            if is_no_space(&e) {
+                RollError::NoSpace(e)
+            } else {
+                RollError::Failed(e)
+            }
+        })?;
+        Ok(NewSegment {
+            name: self.name,
+            file,
+        })
     }
 
     /// Whether `run` begins with a sync of the old file.
@@ -102,7 +111,9 @@ impl RollPlan {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        self.dir.parent().map_or(Ok(()), |parent| self.disk.sync_dir(parent))
+        self.dir
+            .parent()
+            .map_or(Ok(()), |parent| self.disk.sync_dir(parent))
     }
 
     /// A file of this epoch that exists already is one that an earlier try of this same log left empty.
@@ -141,13 +152,20 @@ impl IndexJob {
         if entries.is_empty() {
             return Ok(());
         }
-        write_files(&*self.segment.disk, &self.segment.dir, &self.segment.name, &entries)
+        write_files(
+            &*self.segment.disk,
+            &self.segment.dir,
+            &self.segment.name,
+            &entries,
+        )
     }
 
     /// What the files (or else the segment) say of the part before the one in memory, then that one.
     fn entries(&self) -> io::Result<Vec<IndexEntry>> {
         let mut entries = self.sealed_entries()?;
-        let Some(live) = &self.segment.live else { return Ok(entries) };
+        let Some(live) = &self.segment.live else {
+            return Ok(entries);
+        };
         let mut max = entries.last().map(IndexEntry::max);
         for entry in live.index.entries().chain(live.last) {
             max = MaxTime::later(max, Some(entry.max()));
@@ -200,8 +218,16 @@ impl CheckpointPlan {
         for job in &self.indexes {
             job.run()?;
         }
-        write_atomic(&*self.disk, &self.dir.join(SNAPSHOT), &self.captured.snapshot)?;
-        write_atomic(&*self.disk, &self.dir.join(CHECKPOINT), &self.captured.checkpoint.encode()?)?;
+        write_atomic(
+            &*self.disk,
+            &self.dir.join(SNAPSHOT),
+            &self.captured.snapshot,
+        )?;
+        write_atomic(
+            &*self.disk,
+            &self.dir.join(CHECKPOINT),
+            &self.captured.checkpoint.encode()?,
+        )?;
         Ok(CheckpointDone {
             indexed: self.indexes.iter().map(|job| job.segment.name).collect(),
             bytes: self.captured.bytes,

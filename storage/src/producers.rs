@@ -45,7 +45,11 @@ pub struct ProducerEntry {
 
 impl ProducerEntry {
     pub(crate) fn new(epoch: ProducerEpoch, last_append: Timestamp) -> Self {
-        Self { epoch, last_append, window: [None; WINDOW] }
+        Self {
+            epoch,
+            last_append,
+            window: [None; WINDOW],
+        }
     }
 
     /// The remembered batches, oldest first.
@@ -135,7 +139,9 @@ impl Producers {
             return fresh_if(header.base_sequence == Sequence(0));
         }
         let (first, last) = (header.base_sequence, header.last_sequence());
-        let same = entry.batches().find(|b| b.first_sequence == first && b.last_sequence == last);
+        let same = entry
+            .batches()
+            .find(|b| b.first_sequence == first && b.last_sequence == last);
         match (same, entry.last_batch()) {
             (Some(past), _) => Judgement::Duplicate(*past),
             (None, Some(past)) => fresh_if(past.last_sequence.is_followed_by(first)),
@@ -151,7 +157,9 @@ impl Producers {
         let id = header.producer_id;
         let before = self.entries.get(&id).copied();
         let fresh = ProducerEntry::new(header.producer_epoch, now);
-        let mut entry = before.filter(|e| e.epoch == header.producer_epoch).unwrap_or(fresh);
+        let mut entry = before
+            .filter(|e| e.epoch == header.producer_epoch)
+            .unwrap_or(fresh);
         entry.last_append = now;
         entry.remember(past_batch(header));
         self.entries.insert(id, entry);
@@ -173,17 +181,26 @@ impl Producers {
     pub(crate) fn expire(&mut self, now: Timestamp, expiry_ms: u64) -> usize {
         let before = self.entries.len();
         let expiry = i64::try_from(expiry_ms).unwrap_or(i64::MAX);
-        self.entries.retain(|_, entry| now.since_ms(entry.last_append) < expiry);
+        self.entries
+            .retain(|_, entry| now.since_ms(entry.last_append) < expiry);
         before - self.entries.len()
     }
 }
 
 fn fresh_if(in_order: bool) -> Judgement {
-    if in_order { Judgement::Fresh } else { Judgement::Rejected(AppendReject::OutOfOrderSequence) }
+    if in_order {
+        Judgement::Fresh
+    } else {
+        Judgement::Rejected(AppendReject::OutOfOrderSequence)
+    }
 }
 
 fn past_batch(header: &BatchHeader) -> PastBatch {
-    let append_time = if header.attributes.is_log_append_time() { header.max_timestamp } else { Timestamp::NONE };
+    let append_time = if header.attributes.is_log_append_time() {
+        header.max_timestamp
+    } else {
+        Timestamp::NONE
+    };
     PastBatch {
         first_sequence: header.base_sequence,
         last_sequence: header.last_sequence(),

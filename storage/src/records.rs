@@ -30,7 +30,9 @@ pub struct Limits {
 impl Default for Limits {
     /// 256 MiB: more than any batch that fits a request can sensibly hold.
     fn default() -> Self {
-        Self { bytes_max: 256 * 1024 * 1024 }
+        Self {
+            bytes_max: 256 * 1024 * 1024,
+        }
     }
 }
 
@@ -129,14 +131,27 @@ impl Records {
         counter(site).fetch_add(1, Ordering::Relaxed);
         DECODED_HERE.set(DECODED_HERE.get() + 1);
         let payload = batch.bytes().slice(crate::batch::HEADER_BYTES..);
-        let bytes = match batch.header().attributes.codec().ok_or(RecordError::UnknownCodec)? {
+        let bytes = match batch
+            .header()
+            .attributes
+            .codec()
+            .ok_or(RecordError::UnknownCodec)?
+        {
             Codec::None => payload,
-            Codec::Gzip => bounded(flate2::bufread::MultiGzDecoder::new(payload.as_ref()), limits)?,
+            Codec::Gzip => bounded(
+                flate2::bufread::MultiGzDecoder::new(payload.as_ref()),
+                limits,
+            )?,
             Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(payload.as_ref()), limits)?,
             Codec::Zstd => bounded(zstd(&payload)?, limits)?,
             Codec::Snappy => snappy::decompress(&payload, limits)?,
         };
-        Ok(Self { batch: batch.clone(), bytes, left: batch.header().record_count, failed: false })
+        Ok(Self {
+            batch: batch.clone(),
+            bytes,
+            left: batch.header().record_count,
+            failed: false,
+        })
     }
 
     fn read_record(&mut self) -> Result<Record, RecordError> {
@@ -155,7 +170,13 @@ impl Records {
         } else {
             Timestamp(header.base_timestamp.0.wrapping_add(time_delta))
         };
-        Ok(Record { offset: header.base_offset.plus(i64::from(offset_delta)), timestamp, key, value, headers })
+        Ok(Record {
+            offset: header.base_offset.plus(i64::from(offset_delta)),
+            timestamp,
+            key,
+            value,
+            headers,
+        })
     }
 }
 
@@ -166,7 +187,11 @@ impl Iterator for Records {
         if self.failed || (self.left <= 0 && self.bytes.is_empty()) {
             return None;
         }
-        let record = if self.left <= 0 { Err(RecordError::Malformed) } else { self.read_record() };
+        let record = if self.left <= 0 {
+            Err(RecordError::Malformed)
+        } else {
+            self.read_record()
+        };
         self.left -= 1;
         self.failed = record.is_err();
         Some(record)
@@ -174,10 +199,15 @@ impl Iterator for Records {
 }
 
 /// The first record of a batch at or after `time`: for `LogAppendTime` the batch's first (no record is decoded then).
-pub fn find_timestamp(batch: &Batch, time: Timestamp) -> Result<Option<(Offset, Timestamp)>, RecordError> {
+pub fn find_timestamp(
+    batch: &Batch,
+    time: Timestamp,
+) -> Result<Option<(Offset, Timestamp)>, RecordError> {
     let header = batch.header();
     if header.attributes.is_log_append_time() {
-        return Ok((header.max_timestamp >= time).then_some((header.base_offset, header.max_timestamp)));
+        return Ok(
+            (header.max_timestamp >= time).then_some((header.base_offset, header.max_timestamp))
+        );
     }
     for record in Records::decode(batch, &Limits::default(), DecodeSite::TimestampLookup)? {
         let record = record?;
@@ -211,9 +241,15 @@ fn zstd(payload: &[u8]) -> Result<impl Read + '_, RecordError> {
 /// Reads to the end, or to the limit (K1).
 fn bounded(reader: impl Read, limits: &Limits) -> Result<Bytes, RecordError> {
     let mut out = Vec::new();
-    let read = reader.take(limits.bytes_max.saturating_add(1)).read_to_end(&mut out);
+    let read = reader
+        .take(limits.bytes_max.saturating_add(1))
+        .read_to_end(&mut out);
     read.map_err(|_| RecordError::Decompress)?;
-    if wide(out.len()) > limits.bytes_max { Err(RecordError::TooLarge) } else { Ok(out.into()) }
+    if wide(out.len()) > limits.bytes_max {
+        Err(RecordError::TooLarge)
+    } else {
+        Ok(out.into())
+    }
 }
 
 /// Bytes behind a varint length; `None` for a negative length. The length is measured against the bytes left.
@@ -228,7 +264,11 @@ struct Parser(Bytes);
 
 impl Parser {
     fn take(&mut self, len: usize) -> Result<Bytes, RecordError> {
-        if len > self.0.len() { Err(RecordError::Malformed) } else { Ok(self.0.split_to(len)) }
+        if len > self.0.len() {
+            Err(RecordError::Malformed)
+        } else {
+            Ok(self.0.split_to(len))
+        }
     }
 
     fn varlong(&mut self) -> Result<i64, RecordError> {
@@ -251,7 +291,9 @@ impl Parser {
     fn bytes(&mut self) -> Result<Option<Bytes>, RecordError> {
         match self.varint()? {
             -1 => Ok(None),
-            len => self.take(usize::try_from(len).map_err(|_| RecordError::Malformed)?).map(Some),
+            len => self
+                .take(usize::try_from(len).map_err(|_| RecordError::Malformed)?)
+                .map(Some),
         }
     }
 

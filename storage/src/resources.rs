@@ -54,7 +54,9 @@ impl Resources {
     /// `handles_max`: how many clean segments may stay open.
     pub fn new(handles_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            handles: (0..handles_max.max(1)).map(|_| ArrayQueue::new(1)).collect(),
+            handles: (0..handles_max.max(1))
+                .map(|_| ArrayQueue::new(1))
+                .collect(),
             small: ArrayQueue::new(SMALL_KEPT),
             large: ArrayQueue::new(LARGE_KEPT),
             indexes_rebuilt: AtomicU64::new(0),
@@ -90,15 +92,21 @@ impl Resources {
 
     /// A buffer of exactly `len` bytes with any content.
     pub(crate) fn buffer(self: &Arc<Self>, len: usize) -> ReadBuffer {
-        let (pool, size) = if len < POOLED_MIN || len > LARGE_BYTES {
+        let (pool, size) = if !(POOLED_MIN..=LARGE_BYTES).contains(&len) {
             (None, len)
         } else if len <= SMALL_BYTES {
             (Some(&self.small), SMALL_BYTES)
         } else {
             (Some(&self.large), LARGE_BYTES)
         };
-        let bytes = pool.and_then(ArrayQueue::pop).unwrap_or_else(|| vec![0; size]);
-        ReadBuffer { bytes, len, home: Arc::clone(self) }
+        let bytes = pool
+            .and_then(ArrayQueue::pop)
+            .unwrap_or_else(|| vec![0; size]);
+        ReadBuffer {
+            bytes,
+            len,
+            home: Arc::clone(self),
+        }
     }
 
     fn take_back(&self, bytes: Vec<u8>) {

@@ -84,8 +84,19 @@ pub(crate) struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// `file_len` is the file's length, or a smaller bound.
     pub(crate) fn new(file: &'a dyn DiskFile, file_len: u64, chunk: u64) -> Self {
-        let expect = Expect { offset: Offset::ZERO, end: Offset(i64::MAX) };
-        Self { file, file_len, chunk, buf: Vec::new(), buf_at: 0, position: Position::ZERO, expect }
+        let expect = Expect {
+            offset: Offset::ZERO,
+            end: Offset(i64::MAX),
+        };
+        Self {
+            file,
+            file_len,
+            chunk,
+            buf: Vec::new(),
+            buf_at: 0,
+            position: Position::ZERO,
+            expect,
+        }
     }
 
     #[must_use]
@@ -116,7 +127,11 @@ impl<'a> Scan<'a> {
         }
         self.position = end;
         self.expect.offset = header.next_offset();
-        Ok(Step::Batch(Found { header, position, end }))
+        Ok(Step::Batch(Found {
+            header,
+            position,
+            end,
+        }))
     }
 
     /// All bytes of a batch that the walk has found; `None` if the file has become shorter.
@@ -137,9 +152,17 @@ impl<'a> Scan<'a> {
         Ok(step)
     }
 
-    fn judge(&mut self, found: Found, offset: Offset, epochs: (LeaderEpoch, LeaderEpoch)) -> io::Result<Step> {
+    fn judge(
+        &mut self,
+        found: Found,
+        offset: Offset,
+        epochs: (LeaderEpoch, LeaderEpoch),
+    ) -> io::Result<Step> {
         let header = found.header;
-        if header.base_offset != offset || header.leader_epoch < epochs.0 || header.leader_epoch > epochs.1 {
+        if header.base_offset != offset
+            || header.leader_epoch < epochs.0
+            || header.leader_epoch > epochs.1
+        {
             return Ok(Step::Bad(BadBatch::OutOfSequence));
         }
         Ok(match self.whole(&found)? {

@@ -60,7 +60,12 @@ pub(crate) struct OpenSegment {
 
 impl OpenSegment {
     pub(crate) fn new(file: Arc<dyn DiskFile>, len: u64) -> Self {
-        Self { file, len, index: OnceLock::new(), rebuilt: OnceLock::new() }
+        Self {
+            file,
+            len,
+            index: OnceLock::new(),
+            rebuilt: OnceLock::new(),
+        }
     }
 }
 
@@ -136,18 +141,30 @@ impl Segment {
     }
 
     fn first(&self) -> Floor {
-        Floor { offset: self.name.base, position: Position::ZERO, doubtful: false }
+        Floor {
+            offset: self.name.base,
+            position: Position::ZERO,
+            doubtful: false,
+        }
     }
 
     fn place(&self, (offset, position): (u32, u32), doubtful: bool) -> Floor {
         let offset = self.name.base.plus(i64::from(offset));
-        Floor { offset, position: Position(u64::from(position)), doubtful }
+        Floor {
+            offset,
+            position: Position(u64::from(position)),
+            doubtful,
+        }
     }
 
     fn live_floor(&self, live: &LivePart, relative: u32) -> Floor {
         match live.index.floor_offset(relative) {
             Some(entry) => self.place((entry.offset, entry.position), false),
-            None => Floor { offset: live.from_offset, position: live.from, doubtful: false },
+            None => Floor {
+                offset: live.from_offset,
+                position: live.from,
+                doubtful: false,
+            },
         }
     }
 
@@ -165,7 +182,8 @@ impl Segment {
     /// Remembers where a reader stopped: a consumer that keeps up needs no search (G1).
     pub(crate) fn remember(&self, offset: Offset, position: Position) {
         if let Ok(position) = u32::try_from(position.0) {
-            self.hint.store(pack(self.relative(offset), position), Ordering::Relaxed);
+            self.hint
+                .store(pack(self.relative(offset), position), Ordering::Relaxed);
         }
     }
 
@@ -205,19 +223,38 @@ impl Segment {
 
     /// Whether some part of the segment is covered by index files and not by memory.
     fn has_sealed_part(&self) -> bool {
-        self.live.as_ref().is_none_or(|live| live.from > Position::ZERO)
+        self.live
+            .as_ref()
+            .is_none_or(|live| live.from > Position::ZERO)
     }
 
     /// The largest timestamp. `growing` is that of the live part while the segment is active.
-    pub(crate) fn max_time(&self, at: &Reach<'_>, growing: Option<MaxTime>) -> io::Result<Option<MaxTime>> {
-        let sealed = if self.has_sealed_part() { self.sealed_index(at)?.max_time() } else { None };
-        let live = self.live.as_ref().and_then(|live| live.last).map(|e| e.max()).or(growing);
+    pub(crate) fn max_time(
+        &self,
+        at: &Reach<'_>,
+        growing: Option<MaxTime>,
+    ) -> io::Result<Option<MaxTime>> {
+        let sealed = if self.has_sealed_part() {
+            self.sealed_index(at)?.max_time()
+        } else {
+            None
+        };
+        let live = self
+            .live
+            .as_ref()
+            .and_then(|live| live.last)
+            .map(|e| e.max())
+            .or(growing);
         Ok(MaxTime::later(sealed, live))
     }
 
     /// An offset before which no batch has a timestamp of `time` or later.
     pub(crate) fn before_time(&self, at: &Reach<'_>, time: Timestamp) -> io::Result<Offset> {
-        let sealed_max = if self.has_sealed_part() { self.sealed_index(at)?.max_time() } else { None };
+        let sealed_max = if self.has_sealed_part() {
+            self.sealed_index(at)?.max_time()
+        } else {
+            None
+        };
         let relative = match &self.live {
             Some(live) if sealed_max.is_none_or(|max| max.time < time) => {
                 let found = live.index.before_time(time).map(|e| e.offset);

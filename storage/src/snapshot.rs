@@ -10,7 +10,9 @@
 //! i32, base i64, last i64, append time i64.
 
 use crate::producers::{PastBatch, ProducerEntry, Producers, WINDOW};
-use crate::types::{Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId};
+use crate::types::{
+    Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
+};
 
 /// A larger file is not ours: that many bytes hold more producers than a partition may have.
 pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
@@ -34,7 +36,11 @@ pub(crate) fn encode(key: &SnapshotKey, producers: &Producers) -> Vec<u8> {
     out.extend_from_slice(key.topic_id.0.as_bytes());
     out.extend_from_slice(&key.partition.0.to_be_bytes());
     out.extend_from_slice(&key.offset.0.to_be_bytes());
-    out.extend_from_slice(&u32::try_from(producers.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(
+        &u32::try_from(producers.len())
+            .unwrap_or(u32::MAX)
+            .to_be_bytes(),
+    );
     for (id, entry) in producers.iter() {
         encode_entry(&mut out, id, entry);
     }

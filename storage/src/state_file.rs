@@ -45,7 +45,8 @@ fn parent(path: &Path) -> &Path {
 
 fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], sync: bool) -> io::Result<()> {
     let temp = write_temp(disk, parent(path), bytes, sync)?;
-    disk.rename(&temp, path).inspect_err(|_| drop(disk.remove_file(&temp)))
+    disk.rename(&temp, path)
+        .inspect_err(|_| drop(disk.remove_file(&temp)))
 }
 
 fn write_temp(disk: &dyn Disk, dir: &Path, bytes: &[u8], sync: bool) -> io::Result<PathBuf> {
@@ -56,10 +57,16 @@ fn write_temp(disk: &dyn Disk, dir: &Path, bytes: &[u8], sync: bool) -> io::Resu
     Ok(temp)
 }
 
-fn create_temp(disk: &dyn Disk, dir: &Path) -> io::Result<(PathBuf, std::sync::Arc<dyn crate::disk::DiskFile>)> {
+fn create_temp(
+    disk: &dyn Disk,
+    dir: &Path,
+) -> io::Result<(PathBuf, std::sync::Arc<dyn crate::disk::DiskFile>)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     for _ in 0..TEMP_NAMES_MAX {
-        let temp = dir.join(format!("{TEMP_PREFIX}{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+        let temp = dir.join(format!(
+            "{TEMP_PREFIX}{}",
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         match disk.create_new(&temp) {
             Ok(file) => return Ok((temp, file)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
@@ -113,6 +120,9 @@ pub fn decode_json<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 /// The fields are sorted by name, so the text is the same however the file was laid out.
 fn checksum(fields: &Map<String, Value>) -> io::Result<String> {
     let text = serde_json::to_vec(fields)?;
-    debug_assert!(wide(text.len()) < u64::from(u32::MAX), "state files are small");
+    debug_assert!(
+        wide(text.len()) < u64::from(u32::MAX),
+        "state files are small"
+    );
     Ok(format!("{:08x}", crc32c::crc32c(&text)))
 }

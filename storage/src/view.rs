@@ -81,8 +81,15 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OutOfRange { start, end } => write!(f, "offset outside of {start}..{end}"),
-            Self::Corrupt { segment, position, offset } => {
-                write!(f, "corrupt batch at byte {position} of segment {segment}, expected offset {offset}")
+            Self::Corrupt {
+                segment,
+                position,
+                offset,
+            } => {
+                write!(
+                    f,
+                    "corrupt batch at byte {position} of segment {segment}, expected offset {offset}"
+                )
             }
             Self::Io(e) => write!(f, "read failed: {e}"),
         }
@@ -137,7 +144,10 @@ impl ReadView {
     /// The epoch of the record at `offset`, or in which the next one would be appended.
     pub fn epoch_of(&self, offset: Offset) -> LeaderEpoch {
         let after = self.epochs.partition_point(|e| e.start <= offset);
-        let found = after.checked_sub(1).and_then(|i| self.epochs.get(i)).or(self.epochs.first());
+        let found = after
+            .checked_sub(1)
+            .and_then(|i| self.epochs.get(i))
+            .or(self.epochs.first());
         found.map_or(LeaderEpoch::NONE, |e| e.epoch)
     }
 
@@ -155,7 +165,9 @@ impl ReadView {
 
     /// Bytes of all segment files that are read. Asks the file system for those that are not open.
     pub fn size_bytes(&self) -> io::Result<u64> {
-        let Some((_, sealed)) = self.segments.split_last() else { return Ok(0) };
+        let Some((_, sealed)) = self.segments.split_last() else {
+            return Ok(0);
+        };
         let mut sum = self.end_position.0;
         for segment in sealed {
             sum = sum.saturating_add(segment.open(&self.resources)?.len);
@@ -166,15 +178,29 @@ impl ReadView {
     /// Reads whole batches of one segment, beginning with the one that holds `from`.
     pub fn read(&self, spec: &ReadSpec) -> Result<ReadBatches, ReadError> {
         if spec.from < self.start || spec.from > self.end {
-            return Err(ReadError::OutOfRange { start: self.start, end: self.end });
+            return Err(ReadError::OutOfRange {
+                start: self.start,
+                end: self.end,
+            });
         }
         let upto = spec.upto.min(self.end);
         let mut from = spec.from;
         let mut index = self.segment_of(from);
         while from < upto {
-            let Some(part) = index.and_then(|i| self.part(i)) else { break };
+            let Some(part) = index.and_then(|i| self.part(i)) else {
+                break;
+            };
             let open = part.segment.open(&self.resources)?;
-            let got = Reading { part: &part, reach: self.reach(&part, &open), spec: ReadSpec { from, upto, ..*spec } }.run()?;
+            let got = Reading {
+                part: &part,
+                reach: self.reach(&part, &open),
+                spec: ReadSpec {
+                    from,
+                    upto,
+                    ..*spec
+                },
+            }
+            .run()?;
             if let Some(batches) = got {
                 return Ok(batches);
             }
@@ -186,25 +212,44 @@ impl ReadView {
     }
 
     pub(crate) fn segment_of(&self, offset: Offset) -> Option<usize> {
-        self.segments.partition_point(|s| s.name.base <= offset).checked_sub(1)
+        self.segments
+            .partition_point(|s| s.name.base <= offset)
+            .checked_sub(1)
     }
 
     pub(crate) fn part(&self, index: usize) -> Option<Part<'_>> {
         let segment = self.segments.get(index)?;
         Some(match self.segments.get(index + 1) {
-            Some(next) => Part { segment, end: next.name.base, bytes: None },
-            None => Part { segment, end: self.end, bytes: Some(self.end_position.0) },
+            Some(next) => Part {
+                segment,
+                end: next.name.base,
+                bytes: None,
+            },
+            None => Part {
+                segment,
+                end: self.end,
+                bytes: Some(self.end_position.0),
+            },
         })
     }
 
     pub(crate) fn reach<'a>(&'a self, part: &Part<'_>, open: &'a OpenSegment) -> Reach<'a> {
         let bytes_max = part.bytes.unwrap_or(open.len);
-        Reach { open, resources: &self.resources, end: part.end, bytes_max }
+        Reach {
+            open,
+            resources: &self.resources,
+            end: part.end,
+            bytes_max,
+        }
     }
 }
 
 fn empty(from: Offset) -> ReadBatches {
-    ReadBatches { bytes: Bytes::new(), base: from, next: from }
+    ReadBatches {
+        bytes: Bytes::new(),
+        base: from,
+        next: from,
+    }
 }
 
 /// A segment and where it ends in a view.
@@ -249,8 +294,15 @@ impl Reading<'_> {
     }
 
     fn read_from(&self, floor: &Floor) -> Result<Option<ReadBatches>, ReadError> {
-        let walk = if floor.offset == self.spec.from { 0 } else { WALK_BYTES };
-        let mut window = self.load(floor.position, wide(self.spec.max_bytes).saturating_add(walk))?;
+        let walk = if floor.offset == self.spec.from {
+            0
+        } else {
+            WALK_BYTES
+        };
+        let mut window = self.load(
+            floor.position,
+            wide(self.spec.max_bytes).saturating_add(walk),
+        )?;
         let (mut place, mut expected) = (0, floor.offset);
         loop {
             if expected >= self.part.end || self.at_end_of_file(window.at, place) {
@@ -258,7 +310,11 @@ impl Reading<'_> {
             }
             match self.look(&window, place, expected)? {
                 // An entry of an index file must name its very batch, or batches would be skipped.
-                Look::Batch(header, _) if floor.doubtful && expected == floor.offset && header.base_offset != expected => {
+                Look::Batch(header, _)
+                    if floor.doubtful
+                        && expected == floor.offset
+                        && header.base_offset != expected =>
+                {
                     return Err(self.corrupt(floor.position, expected));
                 }
                 Look::Batch(header, _) if header.next_offset() > self.spec.from => {
@@ -282,7 +338,9 @@ impl Reading<'_> {
     }
 
     fn load(&self, at: Position, want: u64) -> Result<Window, ReadError> {
-        let len = want.max(READ_MIN).min(self.reach.bytes_max.saturating_sub(at.0));
+        let len = want
+            .max(READ_MIN)
+            .min(self.reach.bytes_max.saturating_sub(at.0));
         let mut buffer = self.reach.open_buffer(narrow(len));
         let read = read_full(&*self.reach.open.file, buffer.as_mut(), at.0)?;
         if wide(read) < len {
@@ -297,19 +355,43 @@ impl Reading<'_> {
         let rest = window.buffer.as_ref().get(place..).unwrap_or_default();
         let Some(header) = BatchHeader::peek(rest) else {
             let more = wide(HEADER_BYTES);
-            return if left < more { Err(self.corrupt(at, expected)) } else { Ok(Look::Beyond(more)) };
+            return if left < more {
+                Err(self.corrupt(at, expected))
+            } else {
+                Ok(Look::Beyond(more))
+            };
         };
-        let check = Expect { offset: expected, end: self.part.end }.check(&header);
-        let total = check.ok().filter(|&total| total <= left).ok_or_else(|| self.corrupt(at, expected))?;
-        if total > wide(rest.len()) { Ok(Look::Beyond(total)) } else { Ok(Look::Batch(header, narrow(total))) }
+        let check = Expect {
+            offset: expected,
+            end: self.part.end,
+        }
+        .check(&header);
+        let total = check
+            .ok()
+            .filter(|&total| total <= left)
+            .ok_or_else(|| self.corrupt(at, expected))?;
+        if total > wide(rest.len()) {
+            Ok(Look::Beyond(total))
+        } else {
+            Ok(Look::Batch(header, narrow(total)))
+        }
     }
 
     fn corrupt(&self, position: Position, offset: Offset) -> ReadError {
-        ReadError::Corrupt { segment: self.part.segment.name, position, offset }
+        ReadError::Corrupt {
+            segment: self.part.segment.name,
+            position,
+            offset,
+        }
     }
 
     /// Takes batches from `start` on as long as they are wanted.
-    fn collect(&self, window: Window, start: usize, first: Offset) -> Result<ReadBatches, ReadError> {
+    fn collect(
+        &self,
+        window: Window,
+        start: usize,
+        first: Offset,
+    ) -> Result<ReadBatches, ReadError> {
         let (mut end, mut next, mut base) = (start, first, None);
         while next < self.spec.upto.min(self.part.end) {
             let (header, len) = match self.look(&window, end, next) {
@@ -317,7 +399,8 @@ impl Reading<'_> {
                 Err(e) if base.is_none() => return Err(e),
                 Ok(Look::Beyond(_)) | Err(_) => break,
             };
-            let fits = end - start + len <= self.spec.max_bytes || (base.is_none() && self.spec.at_least_one);
+            let fits = end - start + len <= self.spec.max_bytes
+                || (base.is_none() && self.spec.at_least_one);
             if !fits || header.next_offset() > self.spec.upto {
                 break;
             }
@@ -331,8 +414,14 @@ impl Reading<'_> {
             end += len;
             next = header.next_offset();
         }
-        let Some(base) = base else { return Ok(empty(self.spec.from)) };
+        let Some(base) = base else {
+            return Ok(empty(self.spec.from));
+        };
         self.part.segment.remember(next, window.at.plus(wide(end)));
-        Ok(ReadBatches { bytes: window.buffer.freeze().slice(start..end), base, next })
+        Ok(ReadBatches {
+            bytes: window.buffer.freeze().slice(start..end),
+            base,
+            next,
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
 use seawall_testkit::kafka_wire::fetch_response::PartitionData;
-use seawall_testkit::kafka_wire::{DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
+use seawall_testkit::kafka_wire::{CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw, Rec};
@@ -31,7 +31,11 @@ fn f01_offsets_by_time_are_those_of_the_first_record_not_before_it() {
         let expected = [0, 0, 1, 1, 2, 2, 3, 3, -1];
         for (asked, offset) in (1..=9).zip(expected) {
             let answer = list_offset_at(&mut raw, version, &topic.name, 0, asked);
-            assert_eq!((answer.error_code, answer.offset), (codes::NONE, offset), "v{version} at {asked}");
+            assert_eq!(
+                (answer.error_code, answer.offset),
+                (codes::NONE, offset),
+                "v{version} at {asked}"
+            );
         }
     }
 }
@@ -43,9 +47,20 @@ fn f01_offsets_by_time_are_found_inside_a_batch() {
     let topic = create_topic(&mut raw, &broker.fresh("f01"), 1, &[]);
     let records = [2, 4, 6, 8].map(|time| Rec::value("x").at(time)).to_vec();
     calls::append(&mut raw, &topic, 0, BatchBuilder::new(records).build());
-    for (asked, offset, time) in [(1, 0, 2), (2, 0, 2), (3, 1, 4), (7, 3, 8), (8, 3, 8), (9, -1, -1)] {
+    for (asked, offset, time) in [
+        (1, 0, 2),
+        (2, 0, 2),
+        (3, 1, 4),
+        (7, 3, 8),
+        (8, 3, 8),
+        (9, -1, -1),
+    ] {
         let answer = list_offset_at(&mut raw, calls::LIST_OFFSETS, &topic.name, 0, asked);
-        assert_eq!((answer.offset, answer.timestamp), (offset, time), "at {asked}");
+        assert_eq!(
+            (answer.offset, answer.timestamp),
+            (offset, time),
+            "at {asked}"
+        );
     }
 }
 
@@ -66,11 +81,27 @@ fn f02_beyond_the_last_timestamp_there_is_no_offset_and_no_error() {
 fn f03_on_a_log_append_time_topic_it_is_the_base_offset_of_the_batch() {
     let broker = broker();
     let mut raw = broker.connect();
-    let topic = create_topic(&mut raw, &broker.fresh("f03"), 1, &[("message.timestamp.type", "LogAppendTime")]);
+    let topic = create_topic(
+        &mut raw,
+        &broker.fresh("f03"),
+        1,
+        &[("message.timestamp.type", "LogAppendTime")],
+    );
     for _ in 0..2 {
-        calls::append(&mut raw, &topic, 0, BatchBuilder::of(&["a", "b", "c"]).build());
+        calls::append(
+            &mut raw,
+            &topic,
+            0,
+            BatchBuilder::of(&["a", "b", "c"]).build(),
+        );
     }
-    let answer = list_offset_at(&mut raw, calls::LIST_OFFSETS, &topic.name, 0, 1_600_000_000_000);
+    let answer = list_offset_at(
+        &mut raw,
+        calls::LIST_OFFSETS,
+        &topic.name,
+        0,
+        1_600_000_000_000,
+    );
     assert_eq!((answer.error_code, answer.offset), (codes::NONE, 0));
 }
 
@@ -84,7 +115,11 @@ fn f04_the_largest_timestamp_is_found_wherever_it_lies() {
     }
     for version in 7..=10 {
         let answer = list_offset_at(&mut raw, version, &topic.name, 0, -3);
-        assert_eq!((answer.error_code, answer.offset, answer.timestamp), (codes::NONE, 1, 9), "v{version}");
+        assert_eq!(
+            (answer.error_code, answer.offset, answer.timestamp),
+            (codes::NONE, 1, 9),
+            "v{version}"
+        );
     }
 }
 
@@ -94,10 +129,23 @@ fn f04_special_timestamps_get_what_kafka_answers_version_by_version() {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f04"), 1, &[]);
     calls::append(&mut raw, &topic, 0, one_at(5).build());
-    for (special, since) in [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, i16::MAX), (-99, i16::MAX)] {
+    for (special, since) in [
+        (-1, 1),
+        (-2, 1),
+        (-3, 7),
+        (-4, 8),
+        (-5, 9),
+        (-6, 11),
+        (-7, i16::MAX),
+        (-99, i16::MAX),
+    ] {
         for version in 1..=11 {
             let answer = list_offset_at(&mut raw, version, &topic.name, 0, special);
-            let expected = if version < since { codes::UNSUPPORTED_VERSION } else { codes::NONE };
+            let expected = if version < since {
+                codes::UNSUPPORTED_VERSION
+            } else {
+                codes::NONE
+            };
             assert_eq!(answer.error_code, expected, "{special} at v{version}");
         }
     }
@@ -114,21 +162,53 @@ fn f05_a_first_batch_larger_than_every_limit_comes_whole() {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f05"), 3, &[]);
     for partition in [1, 2] {
-        calls::append(&mut raw, &topic, partition, BatchBuilder::sized(600_000).build());
-        calls::append(&mut raw, &topic, partition, BatchBuilder::sized(600_000).build());
+        calls::append(
+            &mut raw,
+            &topic,
+            partition,
+            BatchBuilder::sized(600_000).build(),
+        );
+        calls::append(
+            &mut raw,
+            &topic,
+            partition,
+            BatchBuilder::sized(600_000).build(),
+        );
     }
-    let parts = [0, 1, 2].map(|partition| FetchFrom { partition, offset: 0, max_bytes: 400_000 });
+    let parts = [0, 1, 2].map(|partition| FetchFrom {
+        partition,
+        offset: 0,
+        max_bytes: 400_000,
+    });
     for max_bytes in [1, 0] {
-        let limits = FetchLimits { max_wait_ms: 0, min_bytes: 1, max_bytes };
+        let limits = FetchLimits {
+            max_wait_ms: 0,
+            min_bytes: 1,
+            max_bytes,
+        };
         let answer = raw.call::<FetchRequest>(12, &requests::fetch(12, &topic, limits, &parts));
-        let batches = answer.responses.iter().flat_map(|topic| &topic.partitions).map(batches_of).collect::<Vec<_>>();
+        let batches = answer
+            .responses
+            .iter()
+            .flat_map(|topic| &topic.partitions)
+            .map(batches_of)
+            .collect::<Vec<_>>();
         let counts: BTreeMap<i32, usize> = batches.into_iter().collect();
-        assert_eq!(counts, BTreeMap::from([(0, 0), (1, 1), (2, 0)]), "max_bytes {max_bytes}");
+        assert_eq!(
+            counts,
+            BTreeMap::from([(0, 0), (1, 1), (2, 0)]),
+            "max_bytes {max_bytes}"
+        );
     }
 }
 
 fn batches_of(data: &PartitionData) -> (i32, usize) {
-    assert_eq!(data.error_code, codes::NONE, "partition {}", data.partition_index);
+    assert_eq!(
+        data.error_code,
+        codes::NONE,
+        "partition {}",
+        data.partition_index
+    );
     (data.partition_index, calls::whole_batches(data).len())
 }
 
@@ -142,10 +222,25 @@ fn f05_no_batch_is_ever_cut_whatever_the_limit() {
         calls::append(&mut raw, &topic, 0, batch.clone());
     }
     let one = i32::try_from(batch.len()).expect("small");
-    for (max_bytes, expected) in [(1, 1), (one, 1), (2 * one - 1, 1), (2 * one, 2), (7 * one + 5, 7), (1 << 20, 10)] {
-        let from = FetchFrom { partition: 0, offset: 0, max_bytes };
+    for (max_bytes, expected) in [
+        (1, 1),
+        (one, 1),
+        (2 * one - 1, 1),
+        (2 * one, 2),
+        (7 * one + 5, 7),
+        (1 << 20, 10),
+    ] {
+        let from = FetchFrom {
+            partition: 0,
+            offset: 0,
+            max_bytes,
+        };
         let data = calls::fetch(&mut raw, &topic, AT_ONCE, from);
-        assert_eq!(calls::whole_batches(&data).len(), expected, "partition max bytes {max_bytes}");
+        assert_eq!(
+            calls::whole_batches(&data).len(),
+            expected,
+            "partition max bytes {max_bytes}"
+        );
     }
 }
 
@@ -159,7 +254,11 @@ fn f06_a_fetch_inside_a_batch_returns_the_whole_batch() {
     }
     for (offset, base) in [(0, 0), (1, 0), (2, 2), (3, 2)] {
         let data = calls::fetch(&mut raw, &topic, AT_ONCE, FetchFrom::new(0, offset));
-        assert_eq!(calls::whole_batches(&data)[0].base_offset(), base, "fetch at {offset}");
+        assert_eq!(
+            calls::whole_batches(&data)[0].base_offset(),
+            base,
+            "fetch at {offset}"
+        );
     }
 }
 
@@ -170,14 +269,32 @@ fn f07_at_the_log_end_it_is_empty_after_the_wait_and_outside_an_error() {
     let topic = create_topic(&mut raw, &broker.fresh("f07"), 1, &[]);
     calls::append(&mut raw, &topic, 0, one_at(1).build());
     let started = Instant::now();
-    let limits = FetchLimits { max_wait_ms: 300, ..AT_ONCE };
+    let limits = FetchLimits {
+        max_wait_ms: 300,
+        ..AT_ONCE
+    };
     let at_end = calls::fetch(&mut raw, &topic, limits, FetchFrom::new(0, 1));
-    assert_eq!((at_end.error_code, at_end.records.unwrap_or_default().len()), (codes::NONE, 0));
-    assert!(started.elapsed() >= Duration::from_millis(250), "waited {:?}", started.elapsed());
+    assert_eq!(
+        (at_end.error_code, at_end.records.unwrap_or_default().len()),
+        (codes::NONE, 0)
+    );
+    assert!(
+        started.elapsed() >= Duration::from_millis(250),
+        "waited {:?}",
+        started.elapsed()
+    );
     for offset in [2, 1_000_000, -1, i64::MAX] {
         let outside = calls::fetch(&mut raw, &topic, limits, FetchFrom::new(0, offset));
-        assert_eq!(outside.error_code, codes::OFFSET_OUT_OF_RANGE, "fetch at {offset}");
-        let marks = (outside.high_watermark, outside.last_stable_offset, outside.log_start_offset);
+        assert_eq!(
+            outside.error_code,
+            codes::OFFSET_OUT_OF_RANGE,
+            "fetch at {offset}"
+        );
+        let marks = (
+            outside.high_watermark,
+            outside.last_stable_offset,
+            outside.log_start_offset,
+        );
         assert_eq!(marks, (-1, -1, -1), "fetch at {offset}");
     }
 }
@@ -190,12 +307,19 @@ fn f08_parked_fetches_are_woken_by_an_append() {
     let mut parked = park(&broker, &topic, times(300, 5_000), 1);
     if !broker.is_kafka() {
         let threads = broker.proc_status("Threads");
-        assert!(threads < 100, "{threads} threads with {} parked fetches", parked.len());
+        assert!(
+            threads < 100,
+            "{threads} threads with {} parked fetches",
+            parked.len()
+        );
     }
     calls::append(&mut raw, &topic, 0, one_at(1).build());
     for (waiter, correlation) in &mut parked {
         let answer = waiter.receive::<FetchRequest>(12, *correlation);
-        assert_eq!(calls::whole_batches(&answer.responses[0].partitions[0]).len(), 1);
+        assert_eq!(
+            calls::whole_batches(&answer.responses[0].partitions[0]).len(),
+            1
+        );
     }
 }
 
@@ -207,7 +331,11 @@ fn f08_parked_fetches_are_released_when_their_clients_leave() {
     }
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f08"), 1, &[]);
-    let open = || std::fs::read_dir(format!("/proc/{}/fd", broker.pid())).expect("descriptors").count();
+    let open = || {
+        std::fs::read_dir(format!("/proc/{}/fd", broker.pid()))
+            .expect("descriptors")
+            .count()
+    };
     let before = open();
     let parked = park(&broker, &topic, times(300, 5_000), 1 << 30);
     let count = parked.len();
@@ -219,7 +347,11 @@ fn f08_parked_fetches_are_released_when_their_clients_leave() {
 
 /// Fetches at the log end, each on a connection of its own, with the longest wait there is.
 fn park(broker: &Broker, topic: &TopicRef, count: usize, min_bytes: i32) -> Vec<(Raw, i32)> {
-    let limits = FetchLimits { max_wait_ms: i32::MAX, min_bytes, max_bytes: 50 << 20 };
+    let limits = FetchLimits {
+        max_wait_ms: i32::MAX,
+        min_bytes,
+        max_bytes: 50 << 20,
+    };
     let request = requests::fetch(12, topic, limits, &[FetchFrom::new(0, 0)]);
     (0..count)
         .map(|_| {
@@ -236,10 +368,18 @@ fn f08_a_fetch_waits_for_its_minimum_and_no_longer_than_it_asked() {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f08"), 1, &[]);
     calls::append(&mut raw, &topic, 0, BatchBuilder::sized(1_000).build());
-    let limits = FetchLimits { max_wait_ms: 400, min_bytes: 1 << 20, max_bytes: 50 << 20 };
+    let limits = FetchLimits {
+        max_wait_ms: 400,
+        min_bytes: 1 << 20,
+        max_bytes: 50 << 20,
+    };
     let started = Instant::now();
     let data = calls::fetch(&mut raw, &topic, limits, FetchFrom::new(0, 0));
-    assert!(started.elapsed() >= Duration::from_millis(350), "waited {:?}", started.elapsed());
+    assert!(
+        started.elapsed() >= Duration::from_millis(350),
+        "waited {:?}",
+        started.elapsed()
+    );
     assert_eq!(calls::whole_batches(&data).len(), 1);
 }
 
@@ -248,11 +388,18 @@ fn f08_a_fetch_with_an_error_in_it_does_not_wait() {
     let broker = broker();
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f08"), 2, &[]);
-    let limits = FetchLimits { max_wait_ms: 60_000, min_bytes: 1, max_bytes: 50 << 20 };
+    let limits = FetchLimits {
+        max_wait_ms: 60_000,
+        min_bytes: 1,
+        max_bytes: 50 << 20,
+    };
     let parts = [FetchFrom::new(0, 0), FetchFrom::new(1, 99)];
     let answer = raw.call::<FetchRequest>(12, &requests::fetch(12, &topic, limits, &parts));
-    let errors: BTreeMap<i32, i16> =
-        answer.responses[0].partitions.iter().map(|data| (data.partition_index, data.error_code)).collect();
+    let errors: BTreeMap<i32, i16> = answer.responses[0]
+        .partitions
+        .iter()
+        .map(|data| (data.partition_index, data.error_code))
+        .collect();
     assert_eq!(errors.get(&1), Some(&codes::OFFSET_OUT_OF_RANGE));
 }
 
@@ -281,7 +428,11 @@ fn f10_no_epoch_ends_below_what_a_reader_was_shown() {
             let answer = raw.call::<OffsetForLeaderEpochRequest>(4, &request);
             let part = &answer.topics[0].partitions[0];
             assert_eq!(part.error_code, codes::NONE, "round {round}, epoch {epoch}");
-            assert!(part.end_offset >= *end, "round {round}: epoch {epoch} ends at {}, shown {end}", part.end_offset);
+            assert!(
+                part.end_offset >= *end,
+                "round {round}: epoch {epoch} ends at {}, shown {end}",
+                part.end_offset
+            );
         }
     }
 }
@@ -289,7 +440,12 @@ fn f10_no_epoch_ends_below_what_a_reader_was_shown() {
 /// Produces with acks 1 until the broker is killed.
 fn write_until_gone(broker: &Broker, topic: &TopicRef) -> thread::JoinHandle<()> {
     let mut raw = broker.connect();
-    let request = requests::produce(calls::PRODUCE, topic, 1, vec![(0, Some(BatchBuilder::of(&["a", "b"]).build()))]);
+    let request = requests::produce(
+        calls::PRODUCE,
+        topic,
+        1,
+        vec![(0, Some(BatchBuilder::of(&["a", "b"]).build()))],
+    );
     thread::spawn(move || {
         loop {
             raw.send(calls::PRODUCE, &request);
@@ -306,9 +462,12 @@ fn f11_every_requested_partition_appears_in_the_answer() {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f11"), 5, &[]);
     calls::append(&mut raw, &topic, 3, one_at(1).build());
-    let parts: Vec<FetchFrom> = (0..7).map(|partition| FetchFrom::new(partition, 0)).collect();
+    let parts: Vec<FetchFrom> = (0..7)
+        .map(|partition| FetchFrom::new(partition, 0))
+        .collect();
     for version in 4..=18 {
-        let answer = raw.call::<FetchRequest>(version, &requests::fetch(version, &topic, AT_ONCE, &parts));
+        let answer =
+            raw.call::<FetchRequest>(version, &requests::fetch(version, &topic, AT_ONCE, &parts));
         let mut got: Vec<(i32, i16)> = answer.responses[0]
             .partitions
             .iter()
@@ -316,7 +475,19 @@ fn f11_every_requested_partition_appears_in_the_answer() {
             .collect();
         got.sort_unstable();
         let unknown = codes::UNKNOWN_TOPIC_OR_PARTITION;
-        assert_eq!(got, [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, unknown), (6, unknown)], "v{version}");
+        assert_eq!(
+            got,
+            [
+                (0, 0),
+                (1, 0),
+                (2, 0),
+                (3, 0),
+                (4, 0),
+                (5, unknown),
+                (6, unknown)
+            ],
+            "v{version}"
+        );
     }
 }
 
@@ -325,17 +496,36 @@ fn f12_answers_carry_the_marks_of_the_log() {
     let broker = broker();
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f12"), 1, &[]);
-    calls::append(&mut raw, &topic, 0, BatchBuilder::of(&["a", "b", "c"]).build());
+    calls::append(
+        &mut raw,
+        &topic,
+        0,
+        BatchBuilder::of(&["a", "b", "c"]).build(),
+    );
     for version in 4..=18 {
         for isolation in [0, 1] {
             let mut request = requests::fetch(version, &topic, AT_ONCE, &[FetchFrom::new(0, 0)]);
             request.isolation_level = isolation;
-            let data = raw.call::<FetchRequest>(version, &request).responses.remove(0).partitions.remove(0);
+            let data = raw
+                .call::<FetchRequest>(version, &request)
+                .responses
+                .remove(0)
+                .partitions
+                .remove(0);
             let log_start = if version >= 5 { 0 } else { -1 };
-            let got = (data.error_code, data.high_watermark, data.last_stable_offset, data.log_start_offset);
+            let got = (
+                data.error_code,
+                data.high_watermark,
+                data.last_stable_offset,
+                data.log_start_offset,
+            );
             assert_eq!(got, (codes::NONE, 3, 3, log_start), "v{version}");
             let aborted = data.aborted_transactions.map(|list| list.len());
-            assert_eq!(aborted, (isolation == 1).then_some(0), "aborted transactions at v{version}, {isolation}");
+            assert_eq!(
+                aborted,
+                (isolation == 1).then_some(0),
+                "aborted transactions at v{version}, {isolation}"
+            );
         }
     }
 }
@@ -354,23 +544,36 @@ fn f13_a_recreated_topic_shows_nothing_of_the_old_one() {
     let new = recreate(&mut raw, &name);
     assert_ne!(old.id, new.id);
     let by_name = calls::fetch(&mut raw, &new, AT_ONCE, FetchFrom::new(0, 0));
-    assert_eq!((by_name.error_code, by_name.records.unwrap_or_default().len()), (codes::NONE, 0));
+    assert_eq!(
+        (
+            by_name.error_code,
+            by_name.records.unwrap_or_default().len()
+        ),
+        (codes::NONE, 0)
+    );
     let beyond = calls::fetch(&mut raw, &new, AT_ONCE, FetchFrom::new(0, 5));
     assert_eq!(beyond.error_code, codes::OFFSET_OUT_OF_RANGE);
     for version in 13..=18 {
         let request = requests::fetch(version, &old, AT_ONCE, &[FetchFrom::new(0, 0)]);
         let answer = raw.call::<FetchRequest>(version, &request);
-        assert_eq!(answer.responses[0].partitions[0].error_code, codes::UNKNOWN_TOPIC_ID, "v{version}");
+        assert_eq!(
+            answer.responses[0].partitions[0].error_code,
+            codes::UNKNOWN_TOPIC_ID,
+            "v{version}"
+        );
     }
 }
 
 /// Creates a topic again; a broker may need a moment until the name is free.
 fn recreate(raw: &mut Raw, name: &str) -> TopicRef {
-    wait::until_some("the name is free again", SOON, || {
+    let id = wait::until_some("the name is free again", SOON, || {
         let request = requests::create_topics(vec![requests::topic(name, 1, &[])]);
-        let answer = raw.call::<seawall_testkit::kafka_wire::CreateTopicsRequest>(7, &request);
+        let answer = raw.call::<CreateTopicsRequest>(7, &request);
         let topic = &answer.topics[0];
-        assert!([codes::NONE, codes::TOPIC_ALREADY_EXISTS].contains(&topic.error_code), "{topic:?}");
-        (topic.error_code == codes::NONE).then(|| TopicRef { name: name.to_owned(), id: topic.topic_id })
-    })
+        let expected = [codes::NONE, codes::TOPIC_ALREADY_EXISTS];
+        assert!(expected.contains(&topic.error_code), "{topic:?}");
+        (topic.error_code == codes::NONE).then_some(topic.topic_id)
+    });
+    calls::until_usable(raw, name, 1);
+    TopicRef { name: name.to_owned(), id }
 }

@@ -20,6 +20,10 @@ use crate::logdir::LogDir;
 use crate::partition::Partition;
 use crate::tripwire;
 
+/// More than any answer holds, and small enough that the sum over all
+/// partitions of a request fits.
+const MORE_THAN_ANY_ANSWER: u64 = 1 << 40;
+
 /// Who takes the rows when the last one is there.
 type Then = Box<dyn FnOnce(Vec<FetchPartitionResponse>) + Send>;
 
@@ -265,7 +269,8 @@ impl AskedPart {
             Ok(partition) => {
                 let limit = self.limit(ask, partition);
                 let view = partition.view();
-                size_between_at_most(&view, self.offset, limit)
+                let bytes = view.bytes_between_at_most(self.offset, limit);
+                bytes.min(MORE_THAN_ANY_ANSWER)
             }
             Err(_) => 0,
         }
@@ -275,9 +280,4 @@ impl AskedPart {
     pub(super) fn is_urgent(&self) -> bool {
         self.partition.as_ref().is_ok_and(|p| p.is_deleted())
     }
-}
-
-/// Bytes between two offsets, at most; costs no I/O.
-fn size_between_at_most(_view: &ReadView, from: Offset, to: Offset) -> u64 {
-    if to > from { u64::from(u32::MAX) } else { 0 }
 }

@@ -10,7 +10,6 @@
 mod real;
 mod sim;
 
-
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -18,7 +17,6 @@ use std::sync::Arc;
 
 pub use real::RealDisk;
 pub use sim::{Crash, Fault, FaultAt, SimDisk, SimOp};
-
 
 /// One name in a directory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +85,10 @@ pub trait DiskFile: Send + Sync + fmt::Debug + 'static {
 pub fn read_full(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buf.len() {
-        match file.read_at(&mut buf[done..], at.saturating_add(crate::types::wide(done))) {
+        match file.read_at(
+            &mut buf[done..],
+            at.saturating_add(crate::types::wide(done)),
+        ) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -98,12 +99,21 @@ pub fn read_full(file: &dyn DiskFile, buf: &mut [u8], at: u64) -> io::Result<usi
 }
 
 /// Writes all bytes at a position, continuing after short writes; the error says how much was written before it.
-pub fn write_all_at(file: &dyn DiskFile, bufs: &mut [io::IoSlice<'_>], at: u64) -> Result<(), WriteEnded> {
+pub fn write_all_at(
+    file: &dyn DiskFile,
+    bufs: &mut [io::IoSlice<'_>],
+    at: u64,
+) -> Result<(), WriteEnded> {
     let mut rest = bufs;
     let mut written = 0;
     while !rest.is_empty() {
         match file.write_vectored_at(rest, at.saturating_add(written)) {
-            Ok(0) => return Err(WriteEnded { written, error: io::ErrorKind::WriteZero.into() }),
+            Ok(0) => {
+                return Err(WriteEnded {
+                    written,
+                    error: io::ErrorKind::WriteZero.into(),
+                });
+            }
             Ok(n) => {
                 written = written.saturating_add(crate::types::wide(n));
                 io::IoSlice::advance_slices(&mut rest, n);

@@ -32,7 +32,10 @@ fn open(path: &Path, options: &OpenOptions) -> io::Result<Arc<dyn DiskFile>> {
 
 impl Disk for RealDisk {
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        open(path, OpenOptions::new().read(true).write(true).create_new(true))
+        open(
+            path,
+            OpenOptions::new().read(true).write(true).create_new(true),
+        )
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -68,7 +71,10 @@ impl Disk for RealDisk {
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;
             if let Ok(name) = entry.file_name().into_string() {
-                entries.push(DirEntry { name, is_dir: entry.file_type()?.is_dir() });
+                entries.push(DirEntry {
+                    name,
+                    is_dir: entry.file_type()?.is_dir(),
+                });
             }
         }
         Ok(entries)

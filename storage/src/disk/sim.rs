@@ -123,7 +123,9 @@ impl SimDisk {
     pub fn new() -> Self {
         let token = ArrayQueue::new(1);
         drop(token.push(Box::new(State::new())));
-        Self { shared: Arc::new(Shared { token }) }
+        Self {
+            shared: Arc::new(Shared { token }),
+        }
     }
 
     /// Plans a fault. Several may be planned.
@@ -146,7 +148,9 @@ impl SimDisk {
     pub fn fork(&self) -> Self {
         let token = ArrayQueue::new(1);
         drop(token.push(Box::new(self.shared.with(|s| s.clone()))));
-        Self { shared: Arc::new(Shared { token }) }
+        Self {
+            shared: Arc::new(Shared { token }),
+        }
     }
 
     /// How many calls of a kind (`None`: of all kinds that change something) were made.
@@ -177,17 +181,25 @@ impl SimDisk {
 
 impl SimDisk {
     fn file(&self, (node, life): (NodeId, u64)) -> Arc<dyn DiskFile> {
-        Arc::new(SimFile { shared: Arc::clone(&self.shared), node, life })
+        Arc::new(SimFile {
+            shared: Arc::clone(&self.shared),
+            node,
+            life,
+        })
     }
 }
 
 impl Disk for SimDisk {
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        self.shared.with(|s| s.create(path, false)).map(|node| self.file(node))
+        self.shared
+            .with(|s| s.create(path, false))
+            .map(|node| self.file(node))
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        self.shared.with(|s| s.open(path)).map(|node| self.file(node))
+        self.shared
+            .with(|s| s.open(path))
+            .map(|node| self.file(node))
     }
 
     fn open_write(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
@@ -234,11 +246,13 @@ struct SimFile {
 impl DiskFile for SimFile {
     fn write_vectored_at(&self, bufs: &[io::IoSlice<'_>], at: u64) -> io::Result<usize> {
         let bytes = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-        self.shared.with(|s| s.write((self.node, self.life), bytes, at))
+        self.shared
+            .with(|s| s.write((self.node, self.life), bytes, at))
     }
 
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        self.shared.with(|s| s.read((self.node, self.life), buf, at))
+        self.shared
+            .with(|s| s.read((self.node, self.life), buf, at))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -254,6 +268,7 @@ impl DiskFile for SimFile {
     }
 
     fn drop_cache_from(&self, at: u64) -> io::Result<CacheState> {
-        self.shared.with(|s| s.drop_cache((self.node, self.life), at))
+        self.shared
+            .with(|s| s.drop_cache((self.node, self.life), at))
     }
 }

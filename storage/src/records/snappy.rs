@@ -18,9 +18,12 @@ const RATIO_MAX: u64 = 64;
 pub(super) fn decompress(payload: &[u8], limits: &Limits) -> Result<Bytes, RecordError> {
     let mut out = Vec::new();
     if payload.starts_with(JAVA_MAGIC) {
-        let mut rest = payload.get(JAVA_HEADER_BYTES..).ok_or(RecordError::Decompress)?;
+        let mut rest = payload
+            .get(JAVA_HEADER_BYTES..)
+            .ok_or(RecordError::Decompress)?;
         while let Some((len, tail)) = rest.split_first_chunk::<4>() {
-            let len = usize::try_from(i32::from_be_bytes(*len)).map_err(|_| RecordError::Decompress)?;
+            let len =
+                usize::try_from(i32::from_be_bytes(*len)).map_err(|_| RecordError::Decompress)?;
             let (block, tail) = tail.split_at_checked(len).ok_or(RecordError::Decompress)?;
             append(block, &mut out, limits)?;
             rest = tail;
@@ -45,5 +48,7 @@ fn append(block: &[u8], out: &mut Vec<u8>, limits: &Limits) -> Result<(), Record
     let start = out.len();
     out.resize(start + narrow(claimed), 0);
     let written = snap::raw::Decoder::new().decompress(block, &mut out[start..]);
-    written.map(|n| out.truncate(start + n)).map_err(|_| RecordError::Decompress)
+    written
+        .map(|n| out.truncate(start + n))
+        .map_err(|_| RecordError::Decompress)
 }

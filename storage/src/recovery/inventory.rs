@@ -42,12 +42,26 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    pub(super) fn take(disk: &Arc<dyn Disk>, dir: &Arc<Path>, options: &OpenOptions<'_>) -> Result<Self, OpenError> {
+    pub(super) fn take(
+        disk: &Arc<dyn Disk>,
+        dir: &Arc<Path>,
+        options: &OpenOptions<'_>,
+    ) -> Result<Self, OpenError> {
         let entries = list(&**disk, dir)?;
-        let names: Vec<_> = entries.iter().filter_map(|e| SegmentName::parse_log(&e.name)).collect();
-        let epoch_max = names.iter().map(|n| n.epoch).max().unwrap_or(LeaderEpoch::NONE);
+        let names: Vec<_> = entries
+            .iter()
+            .filter_map(|e| SegmentName::parse_log(&e.name))
+            .collect();
+        let epoch_max = names
+            .iter()
+            .map(|n| n.epoch)
+            .max()
+            .unwrap_or(LeaderEpoch::NONE);
         let (visible, hidden) = split_visible(names);
-        let segments: Vec<_> = visible.iter().map(|n| Arc::new(Segment::new(*n, disk, dir))).collect();
+        let segments: Vec<_> = visible
+            .iter()
+            .map(|n| Arc::new(Segment::new(*n, disk, dir)))
+            .collect();
         let last_len = match visible.last() {
             Some(last) => disk.file_len(&dir.join(last.log()))?,
             None => 0,
@@ -64,31 +78,64 @@ impl Inventory {
             checkpoint: None,
             authentic: None,
             snapshot: None,
-            leftovers: entries.iter().filter(|e| e.name.starts_with(TEMP_PREFIX)).map(|e| e.name.clone()).collect(),
+            leftovers: entries
+                .iter()
+                .filter(|e| e.name.starts_with(TEMP_PREFIX))
+                .map(|e| e.name.clone())
+                .collect(),
             clean: options.stop == Stop::Clean,
         };
         found.read_hints(&entries, options)?;
         Ok(found)
     }
 
-    fn read_hints(&mut self, entries: &[DirEntry], options: &OpenOptions<'_>) -> Result<(), OpenError> {
-        let checkpoint = read_if_listed(&*self.disk, &self.dir, entries, (CHECKPOINT, STATE_BYTES_MAX))?;
-        let ours = |c: &Checkpoint| c.topic_id == options.topic_id && c.partition == options.partition;
-        self.checkpoint = checkpoint.as_deref().and_then(Checkpoint::decode).filter(ours);
+    fn read_hints(
+        &mut self,
+        entries: &[DirEntry],
+        options: &OpenOptions<'_>,
+    ) -> Result<(), OpenError> {
+        let checkpoint = read_if_listed(
+            &*self.disk,
+            &self.dir,
+            entries,
+            (CHECKPOINT, STATE_BYTES_MAX),
+        )?;
+        let ours =
+            |c: &Checkpoint| c.topic_id == options.topic_id && c.partition == options.partition;
+        self.checkpoint = checkpoint
+            .as_deref()
+            .and_then(Checkpoint::decode)
+            .filter(ours);
         self.authentic = match self.checkpoint {
             Some(checkpoint) => self.authenticate(&checkpoint)?,
             None => None,
         };
-        let snapshot = read_if_listed(&*self.disk, &self.dir, entries, (SNAPSHOT, SNAPSHOT_BYTES_MAX))?;
-        let ours = |key: &SnapshotKey| key.topic_id == options.topic_id && key.partition == options.partition;
-        let snapshot = snapshot.as_deref().and_then(snapshot::decode).filter(|(key, _)| ours(key));
+        let snapshot = read_if_listed(
+            &*self.disk,
+            &self.dir,
+            entries,
+            (SNAPSHOT, SNAPSHOT_BYTES_MAX),
+        )?;
+        let ours = |key: &SnapshotKey| {
+            key.topic_id == options.topic_id && key.partition == options.partition
+        };
+        let snapshot = snapshot
+            .as_deref()
+            .and_then(snapshot::decode)
+            .filter(|(key, _)| ours(key));
         self.snapshot = snapshot.map(|(key, producers)| (key.offset, producers));
         Ok(())
     }
 
     /// The index of the checkpoint's segment if the batch that it names ends where it says.
     fn authenticate(&self, checkpoint: &Checkpoint) -> io::Result<Option<usize>> {
-        let Some(index) = self.segments.iter().position(|s| s.name == checkpoint.segment) else { return Ok(None) };
+        let Some(index) = self
+            .segments
+            .iter()
+            .position(|s| s.name == checkpoint.segment)
+        else {
+            return Ok(None);
+        };
         let next_base = self.segments.get(index + 1).map(|s| s.name.base);
         if next_base.is_some_and(|base| checkpoint.offset > base) {
             return Ok(None);
@@ -100,7 +147,9 @@ impl Inventory {
         if last && checkpoint.position.0 > self.last_len {
             return Ok(None);
         }
-        let file = self.disk.open_read(&self.dir.join(checkpoint.segment.log()))?;
+        let file = self
+            .disk
+            .open_read(&self.dir.join(checkpoint.segment.log()))?;
         let whole = !(self.clean && last && checkpoint.position.0 == self.last_len);
         Ok(names_its_batch(&*file, checkpoint, whole)?.then_some(index))
     }
@@ -121,7 +170,8 @@ impl Inventory {
 
     pub(super) fn open_last(&self) -> io::Result<Option<Arc<dyn DiskFile>>> {
         let last = self.segments.last();
-        last.map(|last| self.disk.open_write(&self.dir.join(last.name.log()))).transpose()
+        last.map(|last| self.disk.open_write(&self.dir.join(last.name.log())))
+            .transpose()
     }
 
     pub(super) fn open(&self, segment: &Segment) -> io::Result<Arc<dyn DiskFile>> {
@@ -131,7 +181,9 @@ impl Inventory {
     /// Up to which position the last file is known to be durable.
     pub(super) fn durable_position(&self) -> Position {
         match (&self.checkpoint, self.authentic) {
-            (Some(checkpoint), Some(index)) if index + 1 == self.segments.len() => checkpoint.position,
+            (Some(checkpoint), Some(index)) if index + 1 == self.segments.len() => {
+                checkpoint.position
+            }
             _ => Position::ZERO,
         }
     }
@@ -150,10 +202,18 @@ impl Inventory {
     fn check_from(&self) -> Start {
         let oldest = self.segments.first().map_or(Offset::ZERO, |s| s.name.base);
         match (&self.checkpoint, self.authentic) {
-            (Some(checkpoint), Some(segment)) => {
-                Start { segment, position: checkpoint.position, offset: checkpoint.offset, replay: None }
-            }
-            _ => Start { segment: 0, position: Position::ZERO, offset: oldest, replay: None },
+            (Some(checkpoint), Some(segment)) => Start {
+                segment,
+                position: checkpoint.position,
+                offset: checkpoint.offset,
+                replay: None,
+            },
+            _ => Start {
+                segment: 0,
+                position: Position::ZERO,
+                offset: oldest,
+                replay: None,
+            },
         }
     }
 
@@ -165,15 +225,28 @@ impl Inventory {
         if *offset >= start.offset {
             return Some(Start { replay, ..start });
         }
-        let segment = self.segments.partition_point(|s| s.name.base <= *offset).checked_sub(1)?;
+        let segment = self
+            .segments
+            .partition_point(|s| s.name.base <= *offset)
+            .checked_sub(1)?;
         let base = self.segments.get(segment)?.name.base;
-        Some(Start { segment, position: Position::ZERO, offset: base, replay })
+        Some(Start {
+            segment,
+            position: Position::ZERO,
+            offset: base,
+            replay,
+        })
     }
 
     /// All batch headers tell what the producers did.
     pub(super) fn start_without_snapshot(&self) -> Start {
         let oldest = self.segments.first().map_or(Offset::ZERO, |s| s.name.base);
-        Start { segment: 0, position: Position::ZERO, offset: oldest, replay: None }
+        Start {
+            segment: 0,
+            position: Position::ZERO,
+            offset: oldest,
+            replay: None,
+        }
     }
 }
 
@@ -200,16 +273,25 @@ fn read_if_listed(
     }
 }
 
-fn read_manifest(disk: &dyn Disk, dir: &Path, entries: &[DirEntry]) -> Result<Option<Manifest>, OpenError> {
+fn read_manifest(
+    disk: &dyn Disk,
+    dir: &Path,
+    entries: &[DirEntry],
+) -> Result<Option<Manifest>, OpenError> {
     match read_if_listed(disk, dir, entries, (MANIFEST, STATE_BYTES_MAX))? {
-        Some(bytes) => Manifest::decode(&bytes).map(Some).ok_or(OpenError::ManifestDamaged),
+        Some(bytes) => Manifest::decode(&bytes)
+            .map(Some)
+            .ok_or(OpenError::ManifestDamaged),
         None => Ok(None),
     }
 }
 
 /// Whether the batch at `batch_position` is the one that the checkpoint means; `whole`: check its own CRC as well.
 fn names_its_batch(file: &dyn DiskFile, checkpoint: &Checkpoint, whole: bool) -> io::Result<bool> {
-    let (start, len) = (checkpoint.batch_position, checkpoint.position.since(checkpoint.batch_position));
+    let (start, len) = (
+        checkpoint.batch_position,
+        checkpoint.position.since(checkpoint.batch_position),
+    );
     let mut bytes = [0; HEADER_BYTES];
     if read_full(file, &mut bytes, start.0)? < HEADER_BYTES {
         return Ok(false);

@@ -24,7 +24,9 @@ use crate::producers::Producers;
 use crate::resources::Resources;
 use crate::scan::{BadBatch, CHUNK_BYTES};
 use crate::segment::Segment;
-use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide};
+use crate::types::{
+    LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide,
+};
 use crate::view::EpochStart;
 
 use inventory::Inventory;
@@ -62,7 +64,10 @@ pub struct OpenOptions<'a> {
 
 impl fmt::Debug for OpenOptions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions").field("topic_id", &self.topic_id).field("partition", &self.partition).finish()
+        f.debug_struct("OpenOptions")
+            .field("topic_id", &self.topic_id)
+            .field("partition", &self.partition)
+            .finish()
     }
 }
 
@@ -98,11 +103,25 @@ impl fmt::Display for OpenError {
         match self {
             Self::Io(e) => write!(f, "cannot be read: {e}"),
             Self::ManifestDamaged => f.write_str("manifest.json is damaged"),
-            Self::Corrupt { segment, position, offset, why } => {
-                write!(f, "segment {segment} is corrupt at byte {position} ({why:?}), expected offset {offset}")
+            Self::Corrupt {
+                segment,
+                position,
+                offset,
+                why,
+            } => {
+                write!(
+                    f,
+                    "segment {segment} is corrupt at byte {position} ({why:?}), expected offset {offset}"
+                )
             }
-            Self::DurabilityViolation { checkpoint, log_end } => {
-                write!(f, "durability violation: synced up to offset {checkpoint}, but the log ends at {log_end}")
+            Self::DurabilityViolation {
+                checkpoint,
+                log_end,
+            } => {
+                write!(
+                    f,
+                    "durability violation: synced up to offset {checkpoint}, but the log ends at {log_end}"
+                )
             }
         }
     }
@@ -148,7 +167,11 @@ pub(crate) struct Recovered {
 }
 
 /// Opens what is in `dir`.
-pub(crate) fn recover(disk: &Arc<dyn Disk>, dir: &Arc<Path>, options: &OpenOptions<'_>) -> Result<Recovered, OpenError> {
+pub(crate) fn recover(
+    disk: &Arc<dyn Disk>,
+    dir: &Arc<Path>,
+    options: &OpenOptions<'_>,
+) -> Result<Recovered, OpenError> {
     let inventory = Inventory::take(disk, dir, options)?;
     let (replayed, sync_failed) = if inventory.is_closed() {
         (Replayed::closed(&inventory), false)
@@ -160,21 +183,26 @@ pub(crate) fn recover(disk: &Arc<dyn Disk>, dir: &Arc<Path>, options: &OpenOptio
 }
 
 /// Sync, drop caches, scan (Y2). A sync that fails leaves a log that ends at what is known to be durable.
-fn recover_unclean(inventory: &Inventory, options: &OpenOptions<'_>) -> Result<(Replayed, bool), OpenError> {
+fn recover_unclean(
+    inventory: &Inventory,
+    options: &OpenOptions<'_>,
+) -> Result<(Replayed, bool), OpenError> {
     let Some(last) = inventory.open_last()? else {
         return Ok((Replayed::closed(inventory), false));
     };
     let known = inventory.durable_position();
-    let cache = last.sync_data().and_then(|()| last.drop_cache_from(known.0));
+    let cache = last
+        .sync_data()
+        .and_then(|()| last.drop_cache_from(known.0));
     let cache = match cache {
         Ok(cache) => cache,
         Err(e) => return up_to_known(inventory, options, known, &e),
     };
     let replayed = replay(inventory, options, None)?;
-    if cache == CacheState::MayStay {
-        if let Err(e) = write_again(&*last, known, replayed.end_position) {
-            return up_to_known(inventory, options, known, &e);
-        }
+    if cache == CacheState::MayStay
+        && let Err(e) = write_again(&*last, known, replayed.end_position)
+    {
+        return up_to_known(inventory, options, known, &e);
     }
     Ok((replayed, false))
 }
@@ -185,20 +213,34 @@ fn up_to_known(
     known: Position,
     error: &io::Error,
 ) -> Result<(Replayed, bool), OpenError> {
-    log::error!("{}: the last segment could not be synced ({error}); serving what was durable before", inventory.dir.display());
+    log::error!(
+        "{}: the last segment could not be synced ({error}); serving what was durable before",
+        inventory.dir.display()
+    );
     Ok((replay(inventory, options, Some(known))?, true))
 }
 
 /// Replays from the snapshot, or all headers if the snapshot does not fit the log.
-fn replay(inventory: &Inventory, options: &OpenOptions<'_>, limit: Option<Position>) -> Result<Replayed, OpenError> {
-    let run = |start: Start| Replay { inventory, options, last_file_limit: limit }.run(start);
-    match inventory.start_with_snapshot() {
-        Some(start) => match run(start)? {
-            Some(replayed) => Ok(replayed),
-            None => run(inventory.start_without_snapshot())?.ok_or(OpenError::Io(io::ErrorKind::InvalidData.into())),
-        },
-        None => run(inventory.start_without_snapshot())?.ok_or(OpenError::Io(io::ErrorKind::InvalidData.into())),
+fn replay(
+    inventory: &Inventory,
+    options: &OpenOptions<'_>,
+    limit: Option<Position>,
+) -> Result<Replayed, OpenError> {
+    let run = |start: Start| {
+        Replay {
+            inventory,
+            options,
+            last_file_limit: limit,
+        }
+        .run(start)
+    };
+    if let Some(start) = inventory.start_with_snapshot()
+        && let Some(replayed) = run(start)?
+    {
+        return Ok(replayed);
     }
+    // Without a snapshot a run always has a result.
+    run(inventory.start_without_snapshot())?.ok_or(OpenError::Io(io::ErrorKind::InvalidData.into()))
 }
 
 /// Pages that the system kept may be the only copy: a failed write-back leaves them clean. Writing them makes them dirty.
@@ -211,23 +253,36 @@ fn write_again(file: &dyn DiskFile, from: Position, to: Position) -> io::Result<
         if read < len {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        crate::disk::write_all_at(file, &mut [io::IoSlice::new(&buf[..len])], at).map_err(|e| e.error)?;
+        crate::disk::write_all_at(file, &mut [io::IoSlice::new(&buf[..len])], at)
+            .map_err(|e| e.error)?;
         at = at.saturating_add(wide(len));
     }
     if to > from { file.sync_data() } else { Ok(()) }
 }
 
 /// The checkpoint is the minimum of the log.
-fn check_minimum(inventory: &Inventory, replayed: &Replayed, sync_failed: bool) -> Result<(), OpenError> {
+fn check_minimum(
+    inventory: &Inventory,
+    replayed: &Replayed,
+    sync_failed: bool,
+) -> Result<(), OpenError> {
     match &inventory.checkpoint {
         Some(checkpoint) if checkpoint.offset > replayed.end && !sync_failed => {
-            Err(OpenError::DurabilityViolation { checkpoint: checkpoint.offset, log_end: replayed.end })
+            Err(OpenError::DurabilityViolation {
+                checkpoint: checkpoint.offset,
+                log_end: replayed.end,
+            })
         }
         _ => Ok(()),
     }
 }
 
-fn assemble(inventory: Inventory, replayed: Replayed, sync_failed: bool, options: &OpenOptions<'_>) -> Recovered {
+fn assemble(
+    inventory: Inventory,
+    replayed: Replayed,
+    sync_failed: bool,
+    options: &OpenOptions<'_>,
+) -> Recovered {
     let start = inventory.log_start();
     // Offsets below the log start are never given out again, even if what was deleted by DeleteRecords was not durable.
     let end = replayed.end.max(start);
@@ -235,17 +290,27 @@ fn assemble(inventory: Inventory, replayed: Replayed, sync_failed: bool, options
     let mut epochs: Vec<EpochStart> = Vec::new();
     for segment in &inventory.segments {
         if epochs.last().is_none_or(|e| e.epoch < segment.name.epoch) {
-            epochs.push(EpochStart { epoch: segment.name.epoch, start: segment.name.base });
+            epochs.push(EpochStart {
+                epoch: segment.name.epoch,
+                start: segment.name.base,
+            });
         }
     }
     epochs.push(EpochStart { epoch, start: end });
-    let summary = RecoverySummary { manifest_missing: inventory.manifest_missing(), ..replayed.summary };
+    let summary = RecoverySummary {
+        manifest_missing: inventory.manifest_missing(),
+        ..replayed.summary
+    };
     report(&inventory, options, &summary, end);
     let mut segments = inventory.segments;
     if let (Some(live), Some(last)) = (replayed.live, segments.last_mut()) {
         *last = Arc::new(last.with(None, Some(live)));
     }
-    let index_owed = segments.iter().filter(|s| replayed.scanned.contains(&s.name)).cloned().collect();
+    let index_owed = segments
+        .iter()
+        .filter(|s| replayed.scanned.contains(&s.name))
+        .cloned()
+        .collect();
     Recovered {
         epoch,
         start,
@@ -263,7 +328,12 @@ fn assemble(inventory: Inventory, replayed: Replayed, sync_failed: bool, options
     }
 }
 
-fn report(inventory: &Inventory, options: &OpenOptions<'_>, summary: &RecoverySummary, end: Offset) {
+fn report(
+    inventory: &Inventory,
+    options: &OpenOptions<'_>,
+    summary: &RecoverySummary,
+    end: Offset,
+) {
     let dir = inventory.dir.display();
     if let Some(why) = summary.tail {
         log::warn!(
@@ -272,6 +342,9 @@ fn report(inventory: &Inventory, options: &OpenOptions<'_>, summary: &RecoverySu
         );
     }
     if summary.manifest_missing && options.stop == Stop::Clean {
-        log::warn!("{dir}: no manifest.json; the log starts at its first segment, offset {}", inventory.log_start());
+        log::warn!(
+            "{dir}: no manifest.json; the log starts at its first segment, offset {}",
+            inventory.log_start()
+        );
     }
 }

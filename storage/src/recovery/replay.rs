@@ -47,8 +47,14 @@ pub(super) struct Replayed {
 impl Replayed {
     /// A log whose checkpoint is at its end, or that has no segments.
     pub(super) fn closed(inventory: &Inventory) -> Self {
-        let mut found = Self { end: inventory.log_start(), ..Self::default() };
-        if let Some(checkpoint) = inventory.checkpoint.filter(|_| !inventory.segments.is_empty()) {
+        let mut found = Self {
+            end: inventory.log_start(),
+            ..Self::default()
+        };
+        if let Some(checkpoint) = inventory
+            .checkpoint
+            .filter(|_| !inventory.segments.is_empty())
+        {
             found.end = checkpoint.offset;
             found.end_position = checkpoint.position;
             found.last_batch = LastBatch {
@@ -57,8 +63,13 @@ impl Replayed {
                 crc: checkpoint.batch_crc,
             };
         }
-        let fitting = inventory.snapshot.as_ref().filter(|(offset, _)| *offset == found.end);
-        found.producers = fitting.map(|(_, producers)| producers.clone()).unwrap_or_default();
+        let fitting = inventory
+            .snapshot
+            .as_ref()
+            .filter(|(offset, _)| *offset == found.end);
+        found.producers = fitting
+            .map(|(_, producers)| producers.clone())
+            .unwrap_or_default();
         found
     }
 }
@@ -86,7 +97,11 @@ impl Replay<'_> {
     /// `None`: the snapshot does not fit the log, so that the run has to be done without it.
     pub(super) fn run(&self, start: Start) -> Result<Option<Replayed>, OpenError> {
         let segments = &self.inventory.segments;
-        let mut found = Replayed { end: start.offset, end_position: start.position, ..Replayed::default() };
+        let mut found = Replayed {
+            end: start.offset,
+            end_position: start.position,
+            ..Replayed::default()
+        };
         if let (Some(_), Some((_, producers))) = (start.replay, &self.inventory.snapshot) {
             found.producers = producers.clone();
         }
@@ -94,14 +109,26 @@ impl Replay<'_> {
             let at_end = checkpoint.position == start.position && checkpoint.offset == start.offset;
             found.last_batch = LastBatch {
                 base: start.offset,
-                position: if at_end { checkpoint.batch_position } else { Position::ZERO },
+                position: if at_end {
+                    checkpoint.batch_position
+                } else {
+                    Position::ZERO
+                },
                 crc: if at_end { checkpoint.batch_crc } else { 0 },
             };
         }
         for (index, segment) in segments.iter().enumerate().skip(start.segment) {
             let first = index == start.segment;
-            let from = if first { start.position } else { Position::ZERO };
-            let from_offset = if first { start.offset } else { segment.name.base };
+            let from = if first {
+                start.position
+            } else {
+                Position::ZERO
+            };
+            let from_offset = if first {
+                start.offset
+            } else {
+                segment.name.base
+            };
             let run = self.segment_run(index, from, from_offset)?;
             if !self.scan_segment(&run, start.replay, &mut found)? {
                 return Ok(None);
@@ -111,21 +138,48 @@ impl Replay<'_> {
         Ok((!beyond).then_some(found))
     }
 
-    fn segment_run(&self, index: usize, from: Position, from_offset: Offset) -> Result<SegmentRun<'_>, OpenError> {
+    fn segment_run(
+        &self,
+        index: usize,
+        from: Position,
+        from_offset: Offset,
+    ) -> Result<SegmentRun<'_>, OpenError> {
         let segment = &self.inventory.segments[index];
         let file = self.inventory.open(segment)?;
         let next_base = self.inventory.segments.get(index + 1).map(|s| s.name.base);
-        let limit = self.last_file_limit.filter(|_| next_base.is_none()).map_or(u64::MAX, |p| p.0);
+        let limit = self
+            .last_file_limit
+            .filter(|_| next_base.is_none())
+            .map_or(u64::MAX, |p| p.0);
         let len = file.len()?.min(limit);
-        Ok(SegmentRun { segment, file, len, from, from_offset, next_base })
+        Ok(SegmentRun {
+            segment,
+            file,
+            len,
+            from,
+            from_offset,
+            next_base,
+        })
     }
 
     /// Scans one segment to its end. `false`: the snapshot's offset lies inside a batch, so it is not of this log.
-    fn scan_segment(&self, run: &SegmentRun<'_>, replay: Option<Offset>, found: &mut Replayed) -> Result<bool, OpenError> {
+    fn scan_segment(
+        &self,
+        run: &SegmentRun<'_>,
+        replay: Option<Offset>,
+        found: &mut Replayed,
+    ) -> Result<bool, OpenError> {
         let name = run.segment.name;
-        let expect = Expect { offset: run.from_offset, end: run.next_base.unwrap_or(Offset(i64::MAX)) };
+        let expect = Expect {
+            offset: run.from_offset,
+            end: run.next_base.unwrap_or(Offset(i64::MAX)),
+        };
         let mut scan = Scan::new(&*run.file, run.len, CHUNK_BYTES).from(run.from, expect);
-        let mut builder = EntryBuilder::new(name.base, self.options.config.index_interval_bytes, run.from);
+        let mut builder = EntryBuilder::new(
+            name.base,
+            self.options.config.index_interval_bytes,
+            run.from,
+        );
         let mut epoch = LeaderEpoch(0);
         (found.end, found.end_position) = (run.from_offset, run.from);
         if run.from == Position::ZERO {
@@ -139,14 +193,20 @@ impl Replay<'_> {
             };
             let header = batch.header;
             match replay {
-                Some(offset) if header.base_offset < offset && header.next_offset() > offset => return Ok(false),
+                Some(offset) if header.base_offset < offset && header.next_offset() > offset => {
+                    return Ok(false);
+                }
                 Some(offset) if header.base_offset < offset => {}
                 _ => drop(found.producers.apply(&header, self.options.now)),
             }
             epoch = header.leader_epoch;
             builder.add(&header, batch.position);
             (found.end, found.end_position) = (header.next_offset(), batch.end);
-            found.last_batch = LastBatch { base: header.base_offset, position: batch.position, crc: header.crc };
+            found.last_batch = LastBatch {
+                base: header.base_offset,
+                position: batch.position,
+                crc: header.crc,
+            };
             found.summary.scanned_bytes += batch.end.since(batch.position);
             (self.options.progress)(batch.end.since(batch.position));
         };
@@ -159,7 +219,12 @@ impl Replay<'_> {
     }
 
     /// A sealed segment must reach its successor's base; the last one may end in a torn tail.
-    fn judge_end(&self, run: &SegmentRun<'_>, bad: Option<BadBatch>, found: &mut Replayed) -> Result<(), OpenError> {
+    fn judge_end(
+        &self,
+        run: &SegmentRun<'_>,
+        bad: Option<BadBatch>,
+        found: &mut Replayed,
+    ) -> Result<(), OpenError> {
         let corrupt = |why| OpenError::Corrupt {
             segment: run.segment.name,
             position: found.end_position,
@@ -167,7 +232,12 @@ impl Replay<'_> {
             why,
         };
         if let Some(base) = run.next_base {
-            return if found.end == base { Ok(()) } else { Err(corrupt(bad.unwrap_or(BadBatch::Short))) };
+            // Below the log start nothing is missed: deleted records need not have been durable.
+            return if found.end == base || base <= self.inventory.log_start() {
+                Ok(())
+            } else {
+                Err(corrupt(bad.unwrap_or(BadBatch::Short)))
+            };
         }
         let Some(why) = bad else { return Ok(()) };
         if self.options.recovered_this_boot && self.valid_batch_follows(run, found)? {
@@ -180,12 +250,15 @@ impl Replay<'_> {
 
     /// Looks behind a bad place for a batch that could be a later one of this very log.
     fn valid_batch_follows(&self, run: &SegmentRun<'_>, found: &Replayed) -> io::Result<bool> {
-        let mut buf = vec![0; narrow(CHUNK_BYTES.min(run.len.saturating_sub(found.end_position.0)))];
+        let mut buf =
+            vec![0; narrow(CHUNK_BYTES.min(run.len.saturating_sub(found.end_position.0)))];
         let mut at = found.end_position.0.saturating_add(1);
         while at.saturating_add(wide(HEADER_BYTES)) <= run.len {
             let read = read_full(&*run.file, &mut buf, at)?;
             for place in 0..read.saturating_sub(HEADER_BYTES - 1) {
-                let Some(header) = BatchHeader::peek(&buf[place..read]) else { break };
+                let Some(header) = BatchHeader::peek(&buf[place..read]) else {
+                    break;
+                };
                 if could_follow(&header, found.end, run.segment.name.epoch)
                     && holds(run, at.saturating_add(wide(place)), &header)?
                 {
@@ -211,7 +284,10 @@ fn could_follow(header: &BatchHeader, end: Offset, epoch: LeaderEpoch) -> bool {
 }
 
 fn holds(run: &SegmentRun<'_>, at: u64, header: &BatchHeader) -> io::Result<bool> {
-    let Some(total) = header.total_len().filter(|total| at.saturating_add(*total) <= run.len) else {
+    let Some(total) = header
+        .total_len()
+        .filter(|total| at.saturating_add(*total) <= run.len)
+    else {
         return Ok(false);
     };
     let mut bytes = vec![0; narrow(total)];
@@ -227,5 +303,10 @@ fn live_part(run: &SegmentRun<'_>, builder: EntryBuilder) -> Option<LivePart> {
     for entry in entries {
         index.push(entry);
     }
-    Some(LivePart { index: Arc::new(index), from: run.from, from_offset: run.from_offset, last: Some(last) })
+    Some(LivePart {
+        index: Arc::new(index),
+        from: run.from,
+        from_offset: run.from_offset,
+        last: Some(last),
+    })
 }

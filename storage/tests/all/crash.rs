@@ -8,7 +8,8 @@ use bytes::Bytes;
 use seawall_storage::disk::{Crash, Disk, Fault, FaultAt, SimDisk};
 use seawall_storage::names::{CHECKPOINT, SNAPSHOT};
 use seawall_storage::{
-    Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, ProducerEpoch, Stop, Timestamp,
+    Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, ProducerEpoch, Stop,
+    Timestamp,
 };
 
 use crate::support::{Setup, idempotent, offered, parse, plain, read_all};
@@ -40,7 +41,11 @@ struct Run {
 impl Run {
     fn new(disk: SimDisk) -> Self {
         let mut setup = Setup::new(Arc::new(disk.clone()), Path::new(DIR));
-        setup.config = LogConfig { segment_bytes: 1500, index_interval_bytes: 200, ..setup.config };
+        setup.config = LogConfig {
+            segment_bytes: 1500,
+            index_interval_bytes: 200,
+            ..setup.config
+        };
         Self {
             disk,
             setup,
@@ -57,7 +62,11 @@ impl Run {
     fn group(&mut self) -> Vec<Batch> {
         self.tag += 1;
         let batch = idempotent(7, 0, self.sequence, 2);
-        vec![plain(self.tag, 3, 40), batch, plain(self.tag + 1000, 1, 150)]
+        vec![
+            plain(self.tag, 3, 40),
+            batch,
+            plain(self.tag + 1000, 1, 150),
+        ]
     }
 
     fn offer(&mut self, log: &Log, batches: &[Batch]) {
@@ -66,7 +75,8 @@ impl Run {
         self.attempts.split_off(&next);
         for batch in batches {
             let end = next.plus(i64::from(batch.header().record_count));
-            self.attempts.insert(next, (end, Bytes::copy_from_slice(batch.payload())));
+            self.attempts
+                .insert(next, (end, Bytes::copy_from_slice(batch.payload())));
             next = end;
         }
     }
@@ -79,8 +89,15 @@ impl Run {
         while !waiting.is_empty() {
             let outcome = log.append_group(&waiting, Timestamp(self.now));
             self.written = log.end_offset();
-            let done = outcome.verdicts.iter().take_while(|v| matches!(v, BatchVerdict::Appended { .. })).count();
-            if waiting[..done].iter().any(|o| o.batch.header().has_producer()) {
+            let done = outcome
+                .verdicts
+                .iter()
+                .take_while(|v| matches!(v, BatchVerdict::Appended { .. }))
+                .count();
+            if waiting[..done]
+                .iter()
+                .any(|o| o.batch.header().has_producer())
+            {
                 self.sequence += 2;
             }
             waiting.drain(..done);
@@ -110,7 +127,9 @@ impl Run {
         self.now += 70_000;
         self.append(log)?;
         self.flush(log)?;
-        let plan = log.checkpoint_plan(Timestamp(self.now)).expect("a minute after growth a checkpoint is due");
+        let plan = log
+            .checkpoint_plan(Timestamp(self.now))
+            .expect("a minute after growth a checkpoint is due");
         log.checkpoint_done(Some(plan.run().map_err(|_| Cut)?));
         Ok(())
     }
@@ -122,7 +141,11 @@ impl Run {
     /// Everything a broker does, over four lives.
     fn script(&mut self) -> Result<(), Cut> {
         for life in 0..4 {
-            let stop = if life == 2 { Stop::Unclean } else { Stop::Clean };
+            let stop = if life == 2 {
+                Stop::Unclean
+            } else {
+                Stop::Clean
+            };
             let mut log = self.open(stop)?;
             for round in 0..5 {
                 self.append(&mut log)?;
@@ -148,15 +171,32 @@ impl Run {
     fn check_after(&mut self, crash: Crash, what: &str) -> Log {
         self.disk.restart(crash);
         let fork = self.disk.fork();
-        let log = self.setup.try_open(Stop::Unclean).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let log = self
+            .setup
+            .try_open(Stop::Unclean)
+            .unwrap_or_else(|e| panic!("{what}: {e}"));
         let end = log.end_offset();
-        assert!(end >= self.acked, "D1 {what}: acked up to {}, found {end}", self.acked);
-        assert!(crash != Crash::KeepAll || end >= self.written, "{what}: a kill lost written batches");
+        assert!(
+            end >= self.acked,
+            "D1 {what}: acked up to {}, found {end}",
+            self.acked
+        );
+        assert!(
+            crash != Crash::KeepAll || end >= self.written,
+            "{what}: a kill lost written batches"
+        );
         assert!(log.leader_epoch() > self.epoch, "{what}: epochs grow");
         self.check_content(&log, what);
         self.check_producers(&log, what);
-        let again = self.setup.try_open(Stop::Unclean).expect("recovery is idempotent");
-        assert_eq!((again.end_offset(), again.leader_epoch()), (end, log.leader_epoch()), "{what}");
+        let again = self
+            .setup
+            .try_open(Stop::Unclean)
+            .expect("recovery is idempotent");
+        assert_eq!(
+            (again.end_offset(), again.leader_epoch()),
+            (end, log.leader_epoch()),
+            "{what}"
+        );
         self.check_without_hints(fork, &log, what);
         self.written = end;
         self.attempts.split_off(&end);
@@ -167,8 +207,15 @@ impl Run {
         let mut next = Offset(0);
         for batch in read_all(log, 0, 700) {
             assert_eq!(batch.header().base_offset, next, "{what}");
-            let (end, payload) = self.attempts.get(&next).unwrap_or_else(|| panic!("{what}: nobody offered {next}"));
-            assert_eq!((*end, payload.as_ref()), (batch.header().next_offset(), batch.payload()), "D3 {what} at {next}");
+            let (end, payload) = self
+                .attempts
+                .get(&next)
+                .unwrap_or_else(|| panic!("{what}: nobody offered {next}"));
+            assert_eq!(
+                (*end, payload.as_ref()),
+                (batch.header().next_offset(), batch.payload()),
+                "D3 {what} at {next}"
+            );
             next = *end;
         }
         assert_eq!(next, log.end_offset(), "{what}");
@@ -177,22 +224,44 @@ impl Run {
     /// The producer's facts are those of the batches in the log (D10).
     fn check_producers(&self, log: &Log, what: &str) {
         let batches = read_all(log, 0, 1 << 20);
-        let last = batches.iter().rev().find(|b| b.header().has_producer()).map(|b| b.header().last_sequence());
-        let known = log.producers().iter().next().and_then(|(_, entry)| entry.last_batch());
+        let last = batches
+            .iter()
+            .rev()
+            .find(|b| b.header().has_producer())
+            .map(|b| b.header().last_sequence());
+        let known = log
+            .producers()
+            .iter()
+            .next()
+            .and_then(|(_, entry)| entry.last_batch());
         assert_eq!(known.map(|b| b.last_sequence), last, "{what}");
-        assert!(log.producers().iter().all(|(_, e)| e.epoch == ProducerEpoch(0)));
+        assert!(
+            log.producers()
+                .iter()
+                .all(|(_, e)| e.epoch == ProducerEpoch(0))
+        );
     }
 
     fn check_without_hints(&self, fork: SimDisk, log: &Log, what: &str) {
         for name in [CHECKPOINT, SNAPSHOT] {
             drop(fork.remove_file(&Path::new(DIR).join(name)));
         }
-        let setup = Setup { disk: Arc::new(fork), dir: self.setup.dir.clone(), resources: self.setup.resources.clone(), ..self.setup };
-        let full = setup.try_open(Stop::Unclean).unwrap_or_else(|e| panic!("{what} without hints: {e}"));
+        let setup = Setup {
+            disk: Arc::new(fork),
+            dir: self.setup.dir.clone(),
+            resources: self.setup.resources.clone(),
+            ..self.setup
+        };
+        let full = setup
+            .try_open(Stop::Unclean)
+            .unwrap_or_else(|e| panic!("{what} without hints: {e}"));
         assert_eq!(full.end_offset(), log.end_offset(), "Y1 {what}");
         assert_eq!(full.start_offset(), log.start_offset(), "Y1 {what}");
         let windows = |log: &Log| {
-            let batches = log.producers().iter().flat_map(|(id, e)| e.batches().map(move |b| (id, *b)).collect::<Vec<_>>());
+            let batches = log
+                .producers()
+                .iter()
+                .flat_map(|(id, e)| e.batches().map(move |b| (id, *b)).collect::<Vec<_>>());
             batches.collect::<Vec<_>>()
         };
         assert_eq!(windows(&full), windows(log), "Y1 {what}");
@@ -208,10 +277,16 @@ fn fresh() -> Run {
 
 /// Runs the script with a power cut at the call `after`, then crashes in every way. `false`: the script ended before.
 fn cut_at(after: u64) -> bool {
-    let crashes = [Crash::KeepAll, Crash::LoseAll].into_iter().chain((0..5).map(|n| Crash::Random(after * 100 + n)));
+    let crashes = [Crash::KeepAll, Crash::LoseAll]
+        .into_iter()
+        .chain((0..5).map(|n| Crash::Random(after * 100 + n)));
     for crash in crashes {
         let mut run = fresh();
-        run.disk.inject(FaultAt { op: None, after, fault: Fault::PowerCut });
+        run.disk.inject(FaultAt {
+            op: None,
+            after,
+            fault: Fault::PowerCut,
+        });
         if run.script().is_ok() {
             return false;
         }
@@ -224,7 +299,12 @@ fn cut_at(after: u64) -> bool {
 
 /// Nothing is ever appended behind a torn tail: what is acknowledged after a recovery survives the next power cut.
 fn after_recovery(run: &mut Run, log: &mut Log, what: &str) {
-    let known = log.producers().iter().next().and_then(|(_, e)| e.last_batch()).map(|b| b.last_sequence);
+    let known = log
+        .producers()
+        .iter()
+        .next()
+        .and_then(|(_, e)| e.last_batch())
+        .map(|b| b.last_sequence);
     run.sequence = known.map_or(0, |s| s.0 + 1);
     for _ in 0..3 {
         assert!(run.append(log).is_ok(), "{what}");

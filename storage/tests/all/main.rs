@@ -8,4 +8,5 @@ mod faults;
 mod producers;
 mod records;
 mod support;
+mod tails;
 mod times;

@@ -26,11 +26,18 @@ fn one(log: &mut Log, batch: &Batch) -> BatchVerdict {
 }
 
 fn appended(base: i64, last: i64) -> BatchVerdict {
-    BatchVerdict::Appended { base: Offset(base), last: Offset(last) }
+    BatchVerdict::Appended {
+        base: Offset(base),
+        last: Offset(last),
+    }
 }
 
 fn duplicate(base: i64, last: i64) -> BatchVerdict {
-    BatchVerdict::Duplicate { base: Offset(base), last: Offset(last), append_time: None }
+    BatchVerdict::Duplicate {
+        base: Offset(base),
+        last: Offset(last),
+        append_time: None,
+    }
 }
 
 const OUT_OF_ORDER: BatchVerdict = BatchVerdict::Rejected(AppendReject::OutOfOrderSequence);
@@ -40,11 +47,24 @@ const FENCED: BatchVerdict = BatchVerdict::Rejected(AppendReject::ProducerFenced
 fn w11_sequences_wrap() {
     let (_disk, setup) = setup();
     let mut log = setup.open(Stop::Clean);
-    assert_eq!(one(&mut log, &idempotent(1, 0, i32::MAX - 1, 1)), appended(0, 0));
-    assert_eq!(one(&mut log, &idempotent(1, 0, i32::MAX, 2)), appended(1, 2), "a batch may wrap inside");
+    assert_eq!(
+        one(&mut log, &idempotent(1, 0, i32::MAX - 1, 1)),
+        appended(0, 0)
+    );
+    assert_eq!(
+        one(&mut log, &idempotent(1, 0, i32::MAX, 2)),
+        appended(1, 2),
+        "a batch may wrap inside"
+    );
     assert_eq!(one(&mut log, &idempotent(1, 0, 1, 1)), appended(3, 3));
-    assert_eq!(one(&mut log, &idempotent(1, 0, i32::MAX, 2)), duplicate(1, 2));
-    assert_eq!(one(&mut log, &idempotent(2, 0, i32::MAX, 1)), appended(4, 4));
+    assert_eq!(
+        one(&mut log, &idempotent(1, 0, i32::MAX, 2)),
+        duplicate(1, 2)
+    );
+    assert_eq!(
+        one(&mut log, &idempotent(2, 0, i32::MAX, 1)),
+        appended(4, 4)
+    );
     assert_eq!(one(&mut log, &idempotent(2, 0, 0, 1)), appended(5, 5));
 }
 
@@ -82,8 +102,14 @@ fn i03_a_silent_producer_may_go_on_after_its_state_has_expired() {
     let mut log = setup.open(Stop::Clean);
     assert_eq!(one(&mut log, &idempotent(9, 0, 0, 3)), appended(0, 2));
     assert_eq!(one(&mut log, &idempotent(9, 0, 7, 1)), OUT_OF_ORDER);
-    assert_eq!(log.expire_producers(Timestamp(2_000_000 + 24 * 3600 * 1000 - 1)), 0);
-    assert_eq!(log.expire_producers(Timestamp(2_000_000 + 24 * 3600 * 1000)), 1);
+    assert_eq!(
+        log.expire_producers(Timestamp(2_000_000 + 24 * 3600 * 1000 - 1)),
+        0
+    );
+    assert_eq!(
+        log.expire_producers(Timestamp(2_000_000 + 24 * 3600 * 1000)),
+        1
+    );
     assert_eq!(one(&mut log, &idempotent(9, 0, 7, 1)), appended(3, 3));
 }
 
@@ -91,11 +117,23 @@ fn i03_a_silent_producer_may_go_on_after_its_state_has_expired() {
 fn i07_gaps_and_old_epochs_write_nothing() {
     let (_disk, setup) = setup();
     let mut log = setup.open(Stop::Clean);
-    assert_eq!(one(&mut log, &idempotent(9, 2, 156, 1)), appended(0, 0), "an unknown producer may begin anywhere");
+    assert_eq!(
+        one(&mut log, &idempotent(9, 2, 156, 1)),
+        appended(0, 0),
+        "an unknown producer may begin anywhere"
+    );
     assert_eq!(one(&mut log, &idempotent(9, 2, 158, 1)), OUT_OF_ORDER);
-    assert_eq!(one(&mut log, &idempotent(9, 2, 156, 2)), OUT_OF_ORDER, "a partial overlap is no duplicate");
+    assert_eq!(
+        one(&mut log, &idempotent(9, 2, 156, 2)),
+        OUT_OF_ORDER,
+        "a partial overlap is no duplicate"
+    );
     assert_eq!(one(&mut log, &idempotent(9, 1, 157, 1)), FENCED);
-    assert_eq!(one(&mut log, &idempotent(9, 3, 157, 1)), OUT_OF_ORDER, "a raised epoch begins with 0");
+    assert_eq!(
+        one(&mut log, &idempotent(9, 3, 157, 1)),
+        OUT_OF_ORDER,
+        "a raised epoch begins with 0"
+    );
     assert_eq!(log.end_offset(), Offset(1));
     assert_eq!(one(&mut log, &idempotent(9, 3, 0, 1)), appended(1, 1));
     assert_eq!(one(&mut log, &idempotent(9, 2, 157, 1)), FENCED);
@@ -106,11 +144,17 @@ fn i09_a_duplicate_older_than_five_batches_is_out_of_order() {
     let (_disk, setup) = setup();
     let mut log = setup.open(Stop::Clean);
     for sequence in 0..6 {
-        assert_eq!(one(&mut log, &idempotent(9, 0, sequence, 1)), appended(sequence.into(), sequence.into()));
+        assert_eq!(
+            one(&mut log, &idempotent(9, 0, sequence, 1)),
+            appended(sequence.into(), sequence.into())
+        );
     }
     assert_eq!(one(&mut log, &idempotent(9, 0, 0, 1)), OUT_OF_ORDER);
     for sequence in 1..6 {
-        assert_eq!(one(&mut log, &idempotent(9, 0, sequence, 1)), duplicate(sequence.into(), sequence.into()));
+        assert_eq!(
+            one(&mut log, &idempotent(9, 0, sequence, 1)),
+            duplicate(sequence.into(), sequence.into())
+        );
     }
 }
 
@@ -118,9 +162,22 @@ fn i09_a_duplicate_older_than_five_batches_is_out_of_order() {
 fn i08_duplicates_and_gaps_within_one_group_are_judged_in_order() {
     let (_disk, setup) = setup();
     let mut log = setup.open(Stop::Clean);
-    let batches = [idempotent(9, 0, 0, 2), idempotent(9, 0, 0, 2), idempotent(9, 0, 3, 1), idempotent(9, 0, 2, 1)];
+    let batches = [
+        idempotent(9, 0, 0, 2),
+        idempotent(9, 0, 0, 2),
+        idempotent(9, 0, 3, 1),
+        idempotent(9, 0, 2, 1),
+    ];
     let verdicts = append(&mut log, &batches);
-    assert_eq!(verdicts, [appended(0, 1), duplicate(0, 1), OUT_OF_ORDER, appended(2, 2)]);
+    assert_eq!(
+        verdicts,
+        [
+            appended(0, 1),
+            duplicate(0, 1),
+            OUT_OF_ORDER,
+            appended(2, 2)
+        ]
+    );
 }
 
 /// The state after opening, as (id, first sequence, base) of all remembered batches.
@@ -128,7 +185,11 @@ fn windows(log: &Log) -> Vec<(ProducerId, i32, i64)> {
     let mut all: Vec<_> = log
         .producers()
         .iter()
-        .flat_map(|(id, e)| e.batches().map(move |b| (id, b.first_sequence.0, b.base.0)).collect::<Vec<_>>())
+        .flat_map(|(id, e)| {
+            e.batches()
+                .map(move |b| (id, b.first_sequence.0, b.base.0))
+                .collect::<Vec<_>>()
+        })
         .collect();
     all.sort_unstable();
     all
@@ -141,7 +202,13 @@ fn i10_an_old_a_new_and_a_damaged_snapshot_give_the_state_of_a_full_replay() {
     let mut log = setup.open(Stop::Clean);
     let mut saved = Vec::new();
     for sequence in 0..40 {
-        append(&mut log, &[idempotent(i64::from(sequence) % 3, 0, sequence / 3, 1), plain(7, 1, 100)]);
+        append(
+            &mut log,
+            &[
+                idempotent(i64::from(sequence) % 3, 0, sequence / 3, 1),
+                plain(7, 1, 100),
+            ],
+        );
         if sequence == 20 {
             close(&log);
             log = setup.open(Stop::Clean);
@@ -158,9 +225,18 @@ fn i10_an_old_a_new_and_a_damaged_snapshot_give_the_state_of_a_full_replay() {
             Some(bytes) => fork.put(&snapshot, bytes),
             None => fork.remove_file(&snapshot).expect("was there"),
         }
-        let setup = Setup { disk: Arc::new(fork), dir: setup.dir.clone(), resources: setup.resources.clone(), ..setup };
+        let setup = Setup {
+            disk: Arc::new(fork),
+            dir: setup.dir.clone(),
+            resources: setup.resources.clone(),
+            ..setup
+        };
         assert_eq!(windows(&setup.open(Stop::Clean)), expected, "{what}");
-        assert_eq!(windows(&setup.open(Stop::Unclean)), expected, "{what}, unclean");
+        assert_eq!(
+            windows(&setup.open(Stop::Unclean)),
+            expected,
+            "{what}, unclean"
+        );
     };
     check(Some(&newest), "fitting");
     check(Some(&saved), "older than the log");
@@ -179,11 +255,20 @@ fn newer_than_the_log(disk: &SimDisk, setup: &Setup) {
     let fork = disk.fork();
     let at = |name: &str| Path::new(DIR).join(name);
     fork.remove_file(&at(CHECKPOINT)).expect("was there");
-    let last = fork.list(Path::new(DIR)).expect("list").into_iter().filter(|e| e.name.ends_with(".log"));
+    let last = fork
+        .list(Path::new(DIR))
+        .expect("list")
+        .into_iter()
+        .filter(|e| e.name.ends_with(".log"));
     let last = last.map(|e| e.name).max().expect("segments");
     let content = fork.content(&at(&last)).expect("content");
     fork.put(&at(&last), &content[..content.len() - 1]);
-    let setup = Setup { disk: Arc::new(fork.clone()), dir: setup.dir.clone(), resources: setup.resources.clone(), ..*setup };
+    let setup = Setup {
+        disk: Arc::new(fork.clone()),
+        dir: setup.dir.clone(),
+        resources: setup.resources.clone(),
+        ..*setup
+    };
     let with = windows(&setup.open(Stop::Unclean));
     fork.remove_file(&at(SNAPSHOT)).expect("was there");
     assert_eq!(windows(&setup.open(Stop::Unclean)), with);
@@ -195,14 +280,27 @@ fn i12_a_retry_after_a_write_error_is_no_duplicate() {
     let mut log = setup.open(Stop::Clean);
     assert_eq!(one(&mut log, &idempotent(9, 0, 0, 1)), appended(0, 0));
     let fault = Fault::Error(std::io::ErrorKind::StorageFull);
-    disk.inject(FaultAt { op: Some(SimOp::Write), after: 0, fault });
-    let group: Vec<Offered> = [idempotent(9, 0, 1, 1), idempotent(9, 0, 1, 1), idempotent(9, 0, 0, 1), idempotent(9, 0, 2, 1)]
-        .iter()
-        .map(offered)
-        .collect();
+    disk.inject(FaultAt {
+        op: Some(SimOp::Write),
+        after: 0,
+        fault,
+    });
+    let group: Vec<Offered> = [
+        idempotent(9, 0, 1, 1),
+        idempotent(9, 0, 1, 1),
+        idempotent(9, 0, 0, 1),
+        idempotent(9, 0, 2, 1),
+    ]
+    .iter()
+    .map(offered)
+    .collect();
     let outcome = log.append_group(&group, Timestamp(1));
     let not = BatchVerdict::NotWritten;
-    assert_eq!(outcome.verdicts, [not, not, duplicate(0, 0), not], "a duplicate of what was not written is not written");
+    assert_eq!(
+        outcome.verdicts,
+        [not, not, duplicate(0, 0), not],
+        "a duplicate of what was not written is not written"
+    );
     assert_eq!(log.state(), LogState::NeedsCut);
     log.cut_plan().expect("to cut").run().expect("cut");
     log.cut_done();

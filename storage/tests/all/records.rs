@@ -10,7 +10,10 @@ use seawall_storage::{Attributes, Batch, BatchHeader};
 use crate::support::{header, parse, payload, seal};
 
 fn compressed(codec: u16, count: i32, bytes: &[u8]) -> Batch {
-    let fields = BatchHeader { attributes: Attributes(codec), ..header(count, 1000) };
+    let fields = BatchHeader {
+        attributes: Attributes(codec),
+        ..header(count, 1000)
+    };
     parse(&seal(fields, bytes))
 }
 
@@ -25,7 +28,9 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn snappy(bytes: &[u8]) -> Vec<u8> {
-    snap::raw::Encoder::new().compress_vec(bytes).expect("memory")
+    snap::raw::Encoder::new()
+        .compress_vec(bytes)
+        .expect("memory")
 }
 
 /// The framing of the Java library, in blocks of `block` bytes.
@@ -64,11 +69,21 @@ fn all_codecs(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
 #[test]
 fn every_codec_gives_the_same_records() {
     let before = decoded_batches(DecodeSite::Tool);
-    let expected = decode(&compressed(0, 20, &payload(3, 20, 50)), &Limits::default()).expect("plain");
+    let expected =
+        decode(&compressed(0, 20, &payload(3, 20, 50)), &Limits::default()).expect("plain");
     assert_eq!(expected.len(), 20);
-    assert!(expected[19].value.as_ref().is_some_and(|v| v.starts_with(b"3/19")));
+    assert!(
+        expected[19]
+            .value
+            .as_ref()
+            .is_some_and(|v| v.starts_with(b"3/19"))
+    );
     for (codec, bytes) in all_codecs(&payload(3, 20, 50)) {
-        assert_eq!(decode(&compressed(codec, 20, &bytes), &Limits::default()).as_ref(), Ok(&expected), "codec {codec}");
+        assert_eq!(
+            decode(&compressed(codec, 20, &bytes), &Limits::default()).as_ref(),
+            Ok(&expected),
+            "codec {codec}"
+        );
     }
     assert!(decoded_batches(DecodeSite::Tool) >= before + 7);
 }
@@ -77,11 +92,21 @@ fn every_codec_gives_the_same_records() {
 fn a_bomb_stops_at_the_limit() {
     let limits = Limits { bytes_max: 1 << 16 };
     for (codec, bytes) in all_codecs(&vec![0; 1 << 20]).into_iter().skip(1) {
-        assert_eq!(decode(&compressed(codec, 1, &bytes), &limits), Err(RecordError::TooLarge), "codec {codec}");
+        assert_eq!(
+            decode(&compressed(codec, 1, &bytes), &limits),
+            Err(RecordError::TooLarge),
+            "codec {codec}"
+        );
     }
     let liar = [0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0];
-    let big = Limits { bytes_max: u64::MAX };
-    assert_eq!(decode(&compressed(2, 1, &liar), &big), Err(RecordError::Decompress), "a claimed length allocates nothing");
+    let big = Limits {
+        bytes_max: u64::MAX,
+    };
+    assert_eq!(
+        decode(&compressed(2, 1, &liar), &big),
+        Err(RecordError::Decompress),
+        "a claimed length allocates nothing"
+    );
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seawall_storage::disk::Disk;
 use seawall_storage::{
-    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, OpenError, OpenOptions,
-    PartitionIndex, ProducerEpoch, ProducerId, ProducerRules, ReadSpec, Resources, Sequence, Stop, Timestamp, TopicId,
+    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset,
+    OpenError, OpenOptions, PartitionIndex, ProducerEpoch, ProducerId, ProducerRules, ReadSpec,
+    Resources, Sequence, Stop, Timestamp, TopicId,
 };
 
 pub(crate) const TOPIC: u128 = 0x5ea;
@@ -94,7 +95,11 @@ pub(crate) fn idempotent(id: i64, epoch: i16, sequence: i32, count: i32) -> Batc
 }
 
 pub(crate) fn parse(bytes: &Bytes) -> Batch {
-    let rules = ProducerRules { max_batch_bytes: 1 << 30, zstd: true, check_crc: true };
+    let rules = ProducerRules {
+        max_batch_bytes: 1 << 30,
+        zstd: true,
+        check_crc: true,
+    };
     Batch::from_producer(bytes, &rules).expect("a good batch")
 }
 
@@ -109,8 +114,18 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path) -> Self {
-        let config = LogConfig { segment_bytes: 2000, index_interval_bytes: 256, ..LogConfig::default() };
-        Self { disk, dir: dir.to_owned(), config, resources: Resources::new(16), recovered_this_boot: false }
+        let config = LogConfig {
+            segment_bytes: 2000,
+            index_interval_bytes: 256,
+            ..LogConfig::default()
+        };
+        Self {
+            disk,
+            dir: dir.to_owned(),
+            config,
+            resources: Resources::new(16),
+            recovered_this_boot: false,
+        }
     }
 
     pub(crate) fn try_open(&self, stop: Stop) -> Result<Log, OpenError> {
@@ -133,7 +148,10 @@ impl Setup {
 }
 
 pub(crate) fn offered(batch: &Batch) -> Offered {
-    Offered { batch: batch.clone(), append_time: None }
+    Offered {
+        batch: batch.clone(),
+        append_time: None,
+    }
 }
 
 /// Appends one group as its owner and committer would: rolls where the log asks for it.
@@ -143,7 +161,11 @@ pub(crate) fn append(log: &mut Log, batches: &[Batch]) -> Vec<BatchVerdict> {
     loop {
         let outcome = log.append_group(&waiting, Timestamp(2_000_000));
         assert!(outcome.stopped.is_none(), "{:?}", outcome.stopped);
-        let done = outcome.verdicts.iter().take_while(|v| **v != BatchVerdict::Deferred).count();
+        let done = outcome
+            .verdicts
+            .iter()
+            .take_while(|v| **v != BatchVerdict::Deferred)
+            .count();
         verdicts.extend_from_slice(&outcome.verdicts[..done]);
         waiting.drain(..done);
         if waiting.is_empty() {
@@ -172,7 +194,13 @@ pub(crate) fn close(log: &Log) {
 }
 
 pub(crate) fn spec(from: i64, max_bytes: usize) -> ReadSpec {
-    ReadSpec { from: Offset(from), upto: Offset(i64::MAX), max_bytes, at_least_one: true, check_crc: true }
+    ReadSpec {
+        from: Offset(from),
+        upto: Offset(i64::MAX),
+        max_bytes,
+        at_least_one: true,
+        check_crc: true,
+    }
 }
 
 /// All batches from `from` to the end, in reads of `max_bytes`.
@@ -182,7 +210,11 @@ pub(crate) fn read_all(log: &Log, from: i64, max_bytes: usize) -> Vec<Batch> {
     let mut batches = Vec::new();
     while next < view.end_offset() {
         let got = view.read(&spec(next.0, max_bytes)).expect("read");
-        assert!(!got.bytes.is_empty(), "nothing at {next} of {}", view.end_offset());
+        assert!(
+            !got.bytes.is_empty(),
+            "nothing at {next} of {}",
+            view.end_offset()
+        );
         let mut rest = got.bytes.clone();
         while !rest.is_empty() {
             let batch = Batch::parse_one(&rest).expect("whole batches");

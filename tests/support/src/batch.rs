@@ -316,6 +316,14 @@ fn small(len: usize) -> i32 {
     i32::try_from(len).expect("a test batch fits 32 bits")
 }
 
+/// The length of the batch that the bytes start with, if all of it is there.
+fn whole_batch(bytes: &[u8]) -> Option<usize> {
+    let field = bytes.get(at::BATCH_LENGTH..at::LEADER_EPOCH)?;
+    let length = i32::from_be_bytes(field.try_into().expect("4 bytes"));
+    let whole = usize::try_from(length).ok()? + at::LEADER_EPOCH;
+    (whole >= HEADER_LEN && whole <= bytes.len()).then_some(whole)
+}
+
 /// One batch as it came out of a fetch or lies in a segment.
 #[derive(Clone, Debug)]
 pub struct ParsedBatch {
@@ -324,27 +332,14 @@ pub struct ParsedBatch {
 }
 
 impl ParsedBatch {
-    /// Splits bytes into whole batches; a cut one at the end is an error.
-    ///
-    /// # Errors
-    /// Where the bytes end inside a batch, the number of bytes left over.
-    pub fn split(mut bytes: Bytes) -> Result<Vec<Self>, usize> {
+    /// Splits bytes into whole batches; gives them and how many bytes of a cut one follow.
+    #[must_use]
+    pub fn split(mut bytes: Bytes) -> (Vec<Self>, usize) {
         let mut batches = Vec::new();
-        while !bytes.is_empty() {
-            if bytes.len() < HEADER_LEN {
-                return Err(bytes.len());
-            }
-            let length =
-                i32::from_be_bytes(bytes[at::BATCH_LENGTH..][..4].try_into().expect("4 bytes"));
-            let whole = usize::try_from(length).map_err(|_| bytes.len())? + at::LEADER_EPOCH;
-            if whole > bytes.len() {
-                return Err(bytes.len());
-            }
-            batches.push(Self {
-                bytes: bytes.split_to(whole),
-            });
+        while let Some(whole) = whole_batch(&bytes) {
+            batches.push(Self { bytes: bytes.split_to(whole) });
         }
-        Ok(batches)
+        (batches, bytes.len())
     }
 
     fn i16_at(&self, at: usize) -> i16 {
@@ -415,7 +410,8 @@ mod tests {
     #[test]
     fn a_built_batch_comes_apart_as_it_was_meant() {
         let built = BatchBuilder::of(&["a", "b"]).producer(7, 0, 3).build();
-        let batches = ParsedBatch::split(built).unwrap();
+        let (batches, rest) = ParsedBatch::split(built);
+        assert_eq!(rest, 0);
         assert_eq!(batches.len(), 1);
         assert_eq!(
             (
@@ -431,9 +427,7 @@ mod tests {
     #[test]
     fn a_cut_batch_is_told_from_a_whole_one() {
         let built = BatchBuilder::of(&["a"]).build();
-        assert_eq!(
-            ParsedBatch::split(built.slice(..built.len() - 1)).unwrap_err(),
-            built.len() - 1
-        );
+        let (batches, rest) = ParsedBatch::split(built.slice(..built.len() - 1));
+        assert_eq!((batches.len(), rest), (0, built.len() - 1));
     }
 }

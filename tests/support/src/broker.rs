@@ -31,6 +31,7 @@ pub struct Setup {
     dir: Option<PathBuf>,
     prefix: Vec<String>,
     admin: bool,
+    addr: Option<SocketAddr>,
 }
 
 impl Setup {
@@ -44,6 +45,7 @@ impl Setup {
             dir: None,
             prefix: Vec::new(),
             admin: true,
+            addr: None,
         }
     }
 
@@ -51,6 +53,13 @@ impl Setup {
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Where clients connect, for a broker whose listeners are set by the test.
+    #[must_use]
+    pub fn listening(mut self, addr: SocketAddr) -> Self {
+        self.addr = Some(addr);
         self
     }
 
@@ -131,7 +140,9 @@ impl Broker {
         Self {
             setup: setup.clone(),
             child: None,
-            addr: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())),
+            addr: setup
+                .addr
+                .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))),
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())),
             data,
             scratch,

@@ -173,6 +173,12 @@ impl Raw {
             .expect("set SO_LINGER");
     }
 
+    /// The correlation id of the next request.
+    #[must_use]
+    pub fn next_correlation(&self) -> i32 {
+        self.next_correlation
+    }
+
     fn correlation(&mut self) -> i32 {
         let id = self.next_correlation;
         self.next_correlation += 1;

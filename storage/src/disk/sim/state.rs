@@ -96,7 +96,10 @@ impl State {
     pub(super) fn new() -> Self {
         let root = BTreeMap::from([(PathBuf::from("/"), 0)]);
         Self {
-            nodes: vec![Node { is_dir: true, ..Node::default() }],
+            nodes: vec![Node {
+                is_dir: true,
+                ..Node::default()
+            }],
             names: root.clone(),
             durable_names: root,
             pending_names: Vec::new(),
@@ -120,7 +123,10 @@ impl State {
     }
 
     pub(super) fn calls(&self, op: Option<SimOp>) -> u64 {
-        let counts = self.calls.iter().filter(|(kind, _)| op.map_or(kind.changes(), |op| op == **kind));
+        let counts = self
+            .calls
+            .iter()
+            .filter(|(kind, _)| op.map_or(kind.changes(), |op| op == **kind));
         counts.map(|(_, count)| count).sum()
     }
 
@@ -160,7 +166,9 @@ impl State {
         if life != self.lives {
             return Err(io::Error::other("a handle of before the restart"));
         }
-        self.nodes.get_mut(node).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.nodes
+            .get_mut(node)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn find(&self, path: &Path, is_dir: bool) -> io::Result<NodeId> {
@@ -183,7 +191,10 @@ impl State {
         if self.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        self.nodes.push(Node { is_dir, ..Node::default() });
+        self.nodes.push(Node {
+            is_dir,
+            ..Node::default()
+        });
         let node = self.nodes.len() - 1;
         self.rename_names(NameChange::Put(path.to_owned(), node));
         Ok((node, self.lives))
@@ -214,7 +225,9 @@ impl State {
     pub(super) fn sync_dir(&mut self, path: &Path) -> io::Result<()> {
         self.enter_simple(SimOp::SyncDir)?;
         self.find(path, true)?;
-        let (of_dir, others) = std::mem::take(&mut self.pending_names).into_iter().partition(|c| c.dir() == Some(path));
+        let (of_dir, others) = std::mem::take(&mut self.pending_names)
+            .into_iter()
+            .partition(|c| c.dir() == Some(path));
         self.pending_names = others;
         let of_dir: Vec<NameChange> = of_dir;
         for change in &of_dir {
@@ -226,15 +239,26 @@ impl State {
     pub(super) fn list(&mut self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.enter_simple(SimOp::Read)?;
         self.find(path, true)?;
-        let inside = self.names.iter().filter(|(name, _)| name.parent() == Some(path));
+        let inside = self
+            .names
+            .iter()
+            .filter(|(name, _)| name.parent() == Some(path));
         let entry = |(name, node): (&PathBuf, &NodeId)| {
             let name = name.file_name()?.to_str()?.to_owned();
-            Some(DirEntry { name, is_dir: self.nodes[*node].is_dir })
+            Some(DirEntry {
+                name,
+                is_dir: self.nodes[*node].is_dir,
+            })
         };
         Ok(inside.filter_map(entry).collect())
     }
 
-    pub(super) fn write(&mut self, handle: Handle, mut bytes: Vec<u8>, at: u64) -> io::Result<usize> {
+    pub(super) fn write(
+        &mut self,
+        handle: Handle,
+        mut bytes: Vec<u8>,
+        at: u64,
+    ) -> io::Result<usize> {
         self.node(handle)?;
         let cut = match self.enter(SimOp::Write)? {
             Some(Fault::Error(kind)) => return Err(kind.into()),
@@ -248,13 +272,23 @@ impl State {
         let node = self.node(handle)?;
         apply(&mut node.cached, &change);
         node.pending.push(change);
-        if self.power_is_off { Err(no_power()) } else { Ok(written) }
+        if self.power_is_off {
+            Err(no_power())
+        } else {
+            Ok(written)
+        }
     }
 
     /// How many bytes may be written at `at`; none at all is an error.
     fn room(&mut self, handle: Handle, at: u64) -> io::Result<usize> {
-        let Some(capacity) = self.capacity else { return Ok(usize::MAX) };
-        let used: u64 = self.names.values().map(|node| wide(self.nodes[*node].cached.len())).sum();
+        let Some(capacity) = self.capacity else {
+            return Ok(usize::MAX);
+        };
+        let used: u64 = self
+            .names
+            .values()
+            .map(|node| wide(self.nodes[*node].cached.len()))
+            .sum();
         let inside = wide(self.node(handle)?.cached.len()).saturating_sub(at);
         match capacity.saturating_sub(used).saturating_add(inside) {
             0 => Err(io::ErrorKind::StorageFull.into()),
@@ -319,11 +353,17 @@ impl State {
     }
 
     pub(super) fn content(&self, path: &Path) -> Option<Vec<u8>> {
-        self.names.get(path).map(|node| self.nodes[*node].cached.clone())
+        self.names
+            .get(path)
+            .map(|node| self.nodes[*node].cached.clone())
     }
 
     pub(super) fn put(&mut self, path: &Path, content: &[u8]) {
-        self.nodes.push(Node { cached: content.to_owned(), durable: content.to_owned(), ..Node::default() });
+        self.nodes.push(Node {
+            cached: content.to_owned(),
+            durable: content.to_owned(),
+            ..Node::default()
+        });
         let node = self.nodes.len() - 1;
         self.names.insert(path.to_owned(), node);
         self.durable_names.insert(path.to_owned(), node);
@@ -382,7 +422,9 @@ impl Dice {
             match (self.below(5), change) {
                 (0, _) => {}
                 (1, Change::Write { at, bytes }) => {
-                    let len = at.saturating_add(wide(bytes.len())).max(wide(node.durable.len()));
+                    let len = at
+                        .saturating_add(wide(bytes.len()))
+                        .max(wide(node.durable.len()));
                     apply(&mut node.durable, &Change::Len(len));
                 }
                 (2, Change::Write { at, bytes }) => self.tear(node, at, &bytes),
@@ -394,13 +436,25 @@ impl Dice {
     fn tear(&mut self, node: &mut Node, at: u64, bytes: &[u8]) {
         if self.below(2) == 0 {
             let len = narrow(self.below(wide(bytes.len())));
-            apply(&mut node.durable, &Change::Write { at, bytes: bytes[..len].to_vec() });
+            apply(
+                &mut node.durable,
+                &Change::Write {
+                    at,
+                    bytes: bytes[..len].to_vec(),
+                },
+            );
             return;
         }
         for (index, sector) in bytes.chunks(SECTOR_BYTES).enumerate() {
             if self.below(2) == 0 {
                 let at = at.saturating_add(wide(index * SECTOR_BYTES));
-                apply(&mut node.durable, &Change::Write { at, bytes: sector.to_vec() });
+                apply(
+                    &mut node.durable,
+                    &Change::Write {
+                        at,
+                        bytes: sector.to_vec(),
+                    },
+                );
             }
         }
     }
