@@ -311,8 +311,12 @@ impl Partition {
         let plan = self.log.lock().roll_plan();
         let segment = plan.run().map_err(|error| match error {
             RollError::NoSpace(error) => ChoreError::NoSpace(error),
-            RollError::OldNotSynced(error) | RollError::Failed(error) => {
+            RollError::OldNotSynced(error) => {
                 self.log.lock().mark_sync_failed();
+                ChoreError::Failed(error)
+            }
+            RollError::Failed(error) => {
+                self.log.lock().mark_failed();
                 ChoreError::Failed(error)
             }
         })?;
