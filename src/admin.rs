@@ -28,13 +28,24 @@ pub struct AdminHttp {
     thread: JoinHandle<()>,
 }
 
-impl AdminHttp {
-    /// Binds and starts serving.
+/// A side door that is bound and does not serve yet: who asks meanwhile waits.
+pub struct BoundAdmin(TcpListener);
+
+impl BoundAdmin {
+    /// Binds.
     ///
     /// # Errors
-    /// The address cannot be bound, or the thread not started.
-    pub fn start(addr: SocketAddr, running: Arc<Running>) -> io::Result<Self> {
-        let listener = TcpListener::bind(addr)?;
+    /// The address cannot be had.
+    pub fn bind(addr: SocketAddr) -> io::Result<Self> {
+        TcpListener::bind(addr).map(Self)
+    }
+
+    /// Starts serving.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn serve(self, running: Arc<Running>) -> io::Result<AdminHttp> {
+        let listener = self.0;
         let addr = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&stopping);
@@ -50,13 +61,15 @@ impl AdminHttp {
                     }
                 }
             })?;
-        Ok(Self {
+        Ok(AdminHttp {
             addr,
             stopping,
             thread,
         })
     }
+}
 
+impl AdminHttp {
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use crossbeam_channel::Receiver;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -53,6 +54,7 @@ fn serve(line: &CommandLine) -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
+    raise_descriptor_limit();
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
@@ -65,6 +67,16 @@ fn serve(line: &CommandLine) -> ExitCode {
             log::error!("not started: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Every partition with data and every connection takes a descriptor; the soft
+/// limit is a default for programs that use select(2), which we do not.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE);
+    let raised = limit.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    if let Err(error) = raised {
+        log::warn!("the limit of open files stays as it is: {error}");
     }
 }
 

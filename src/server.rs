@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use seawall_net::{BoundServer, Limits, Listener, NetConfig, NetStats, Server, StartError};
 
-use crate::admin::AdminHttp;
+use crate::admin::{AdminHttp, BoundAdmin};
 use crate::api::KafkaService;
 use crate::broker::{Broker, OpenError};
 use crate::cluster::StopSignal;
@@ -79,19 +79,19 @@ impl Serving {
         // Bound first: an address in use is found before any dir is claimed.
         let bound = Server::bind(net_config(&config)?).map_err(ServeError::Listen)?;
         let endpoints = endpoints(&config, &bound);
-        let admin_listener = config.admin_listener.clone();
+        let admin = match &config.admin_listener {
+            Some(listener) => {
+                let bound = BoundAdmin::bind(first_addr(listener)?);
+                Some(bound.map_err(ServeError::System)?)
+            }
+            None => None,
+        };
         let broker = Broker::open(config, endpoints, stop).map_err(ServeError::Open)?;
         let service = Arc::new(KafkaService::new(Arc::clone(&broker)));
         let server = bound.start(service).map_err(ServeError::Listen)?;
         let running = Arc::new(Running { broker, server });
-        let admin = match admin_listener {
-            Some(listener) => {
-                let addr = first_addr(&listener)?;
-                let admin = AdminHttp::start(addr, Arc::clone(&running));
-                Some(admin.map_err(ServeError::System)?)
-            }
-            None => None,
-        };
+        let admin = admin.map(|bound| bound.serve(Arc::clone(&running)));
+        let admin = admin.transpose().map_err(ServeError::System)?;
         let maintenance = Maintenance::start(&running.broker).map_err(ServeError::System)?;
         Ok(Self {
             running,
@@ -166,6 +166,8 @@ fn net_config(config: &Config) -> Result<NetConfig, ServeError> {
             addr: first_addr(listener)?,
         });
     }
+    let defaults = Limits::default();
+    let idle = Duration::from_millis(config.connections_idle_max_ms);
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
     Ok(NetConfig {
@@ -178,8 +180,9 @@ fn net_config(config: &Config) -> Result<NetConfig, ServeError> {
             connections_max: count(config.connections_max),
             connections_per_address_max: count(config.connections_per_ip_max),
             connections_per_second_max: config.connection_rate_max,
-            idle_deadline: Duration::from_millis(config.connections_idle_max_ms),
-            ..Limits::default()
+            idle_deadline: idle,
+            frame_deadline: defaults.frame_deadline.min(idle),
+            ..defaults
         },
     })
 }

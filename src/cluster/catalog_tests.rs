@@ -212,6 +212,53 @@ fn the_name_of_a_deleted_topic_is_given_free_when_its_directories_are_aside() {
 }
 
 #[test]
+fn a_deletion_never_takes_a_directory_of_another_incarnation() {
+    let (machine, other) = (Machine::new(1), Machine::new(1));
+    let cluster = machine.start();
+    cluster.create("t", 1).unwrap();
+    machine.put_data(0, "t", 0);
+    other.start().create("t", 1).unwrap();
+    let stamp = |machine: &Machine| machine.dirs[0].join("t/.topic-id.json");
+    std::fs::copy(stamp(&other), stamp(&machine)).unwrap();
+    cluster.delete("t").unwrap();
+    let tree = machine.tree();
+    assert!(
+        tree.iter().any(|path| path.ends_with(".log")),
+        "D11, D12: {tree:?}"
+    );
+}
+
+#[test]
+fn of_overrides_in_several_log_dirs_the_highest_revision_holds() {
+    let machine = Machine::new(2);
+    machine.start().create("t", 2).unwrap();
+    for (dir, revision, retention) in [(0, 3, 30), (1, 4, 40)] {
+        let text =
+            format!(r#"{{"revision":{revision},"config":{{"retention.ms":"{retention}"}}}}"#);
+        std::fs::write(machine.dirs[dir].join("t/.config.json"), text).unwrap();
+    }
+    let cluster = machine.start();
+    let topic = Arc::clone(cluster.catalog.load().by_name("t").unwrap());
+    assert_eq!(topic.config.retention_ms, Some(40));
+    cluster
+        .catalog
+        .set_overrides(topic.id, &overrides(&[("retention.ms", "50")]))
+        .unwrap();
+    drop(cluster);
+    let again = machine.start();
+    assert_eq!(
+        again
+            .catalog
+            .load()
+            .by_name("t")
+            .unwrap()
+            .config
+            .retention_ms,
+        Some(50)
+    );
+}
+
+#[test]
 fn what_cannot_be_removed_now_is_removed_later_and_the_tombstone_goes_last() {
     let machine = Machine::new(1);
     let cluster = machine.start();

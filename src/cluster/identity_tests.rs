@@ -134,6 +134,10 @@ fn a_topic_deleted_while_a_log_dir_is_absent_is_gone_there_too_when_it_returns()
     again.delete("t").unwrap();
     let new = again.create("t", 1).unwrap();
     drop(again);
+    let mut still_away = machine.start();
+    still_away.finish_removal().unwrap();
+    assert!(machine.tree().iter().any(|path| path.contains('~')), "R1");
+    drop(still_away);
     fs::rename(&away, &machine.dirs[1]).unwrap();
     let mut again = machine.start();
     again.finish_removal().unwrap();

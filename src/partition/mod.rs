@@ -27,11 +27,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use seawall_committer::{
-    Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
+    Call, CallGuard, Chore, ChoreError, Committer, Failure, Gate, Health, Log as CommitLog,
+    Refusal, Watched,
 };
 use seawall_storage::{
-    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions,
-    PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
+    OpenOptions, PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -124,7 +125,8 @@ impl Partition {
             progress,
         };
         let log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
-        Ok(Arc::new(Self {
+        let starts_failed = log.state() == LogState::Failed;
+        let partition = Arc::new(Self {
             topic: what.topic,
             index: what.index,
             dir: Arc::clone(dir),
@@ -139,7 +141,13 @@ impl Partition {
             files: RwLock::new(()),
             dirty_since_ms: AtomicI64::new(0),
             uncheckpointed_since_ms: AtomicI64::new(0),
-        }))
+        });
+        if starts_failed {
+            // Recovery could not sync what it found (D9): what is known to be
+            // durable is served, and nothing appended.
+            Committer::fail(&*partition, Failure::Io(std::io::ErrorKind::Other));
+        }
+        Ok(partition)
     }
 
     /// The log dir it lives on.
@@ -311,8 +319,12 @@ impl Partition {
         let plan = self.log.lock().roll_plan();
         let segment = plan.run().map_err(|error| match error {
             RollError::NoSpace(error) => ChoreError::NoSpace(error),
-            RollError::OldNotSynced(error) | RollError::Failed(error) => {
+            RollError::OldNotSynced(error) => {
                 self.log.lock().mark_sync_failed();
+                ChoreError::Failed(error)
+            }
+            RollError::Failed(error) => {
+                self.log.lock().mark_failed();
                 ChoreError::Failed(error)
             }
         })?;

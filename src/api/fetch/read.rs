@@ -116,7 +116,7 @@ impl Round {
             upto,
             max_bytes,
             at_least_one,
-            check_crc: false,
+            check_crc: true,
         };
         let row = match tripwire::FETCH.around(|| view.read(&spec)) {
             Ok(read) => {

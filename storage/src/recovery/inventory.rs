@@ -57,7 +57,9 @@ impl Inventory {
             .map(|n| n.epoch)
             .max()
             .unwrap_or(LeaderEpoch::NONE);
-        let (visible, hidden) = split_visible(names);
+        // The directory is synced into its parent before the first segment is created in it.
+        let new_dir = names.is_empty();
+        let (visible, _hidden) = split_visible(names);
         let segments: Vec<_> = visible
             .iter()
             .map(|n| Arc::new(Segment::new(*n, disk, dir)))
@@ -70,7 +72,7 @@ impl Inventory {
         let mut found = Self {
             dir: Arc::clone(dir),
             disk: Arc::clone(disk),
-            new_dir: segments.len() < 2 && last_len == 0 && hidden.is_empty(),
+            new_dir,
             segments,
             last_len,
             epoch_max: epoch_max.max(manifest.map_or(LeaderEpoch::NONE, |m| m.epoch)),

@@ -287,16 +287,7 @@ fn assemble(
     // Offsets below the log start are never given out again, even if what was deleted by DeleteRecords was not durable.
     let end = replayed.end.max(start);
     let epoch = inventory.epoch_max.next();
-    let mut epochs: Vec<EpochStart> = Vec::new();
-    for segment in &inventory.segments {
-        if epochs.last().is_none_or(|e| e.epoch < segment.name.epoch) {
-            epochs.push(EpochStart {
-                epoch: segment.name.epoch,
-                start: segment.name.base,
-            });
-        }
-    }
-    epochs.push(EpochStart { epoch, start: end });
+    let epochs = epoch_starts(&inventory.segments, EpochStart { epoch, start: end });
     let summary = RecoverySummary {
         manifest_missing: inventory.manifest_missing(),
         ..replayed.summary
@@ -326,6 +317,21 @@ fn assemble(
         new_dir: inventory.new_dir,
         summary,
     }
+}
+
+/// Epochs begin where the first file of each does; the present one at the log end.
+fn epoch_starts(segments: &[Arc<Segment>], present: EpochStart) -> Vec<EpochStart> {
+    let mut epochs: Vec<EpochStart> = Vec::new();
+    for name in segments.iter().map(|s| s.name) {
+        if epochs.last().is_none_or(|e| e.epoch < name.epoch) {
+            epochs.push(EpochStart {
+                epoch: name.epoch,
+                start: name.base,
+            });
+        }
+    }
+    epochs.push(present);
+    epochs
 }
 
 fn report(

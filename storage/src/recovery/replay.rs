@@ -13,7 +13,7 @@ use crate::live_index::LiveIndex;
 use crate::log::LastBatch;
 use crate::names::SegmentName;
 use crate::producers::Producers;
-use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Scan, Step, crc_holds};
+use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Found, Scan, Step, crc_holds};
 use crate::segment::{LivePart, Segment};
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
 
@@ -74,6 +74,51 @@ impl Replayed {
     }
 }
 
+impl Replayed {
+    /// Nothing scanned yet: the state that the snapshot and the checkpoint give.
+    fn at(start: &Start, inventory: &Inventory) -> Self {
+        let known = inventory
+            .snapshot
+            .as_ref()
+            .filter(|_| start.replay.is_some());
+        let checkpoint = inventory
+            .checkpoint
+            .filter(|c| c.position == start.position && c.offset == start.offset);
+        let last_batch = checkpoint.map(|c| LastBatch {
+            base: c.offset,
+            position: c.batch_position,
+            crc: c.batch_crc,
+        });
+        Self {
+            end: start.offset,
+            end_position: start.position,
+            last_batch: last_batch.unwrap_or_default(),
+            producers: known
+                .map(|(_, producers)| producers.clone())
+                .unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    fn enter(&mut self, run: &SegmentRun<'_>) {
+        (self.end, self.end_position) = (run.from_offset, run.from);
+        if run.from == Position::ZERO {
+            self.last_batch = LastBatch::default();
+        }
+    }
+
+    fn accept(&mut self, batch: &Found) {
+        let header = &batch.header;
+        (self.end, self.end_position) = (header.next_offset(), batch.end);
+        self.last_batch = LastBatch {
+            base: header.base_offset,
+            position: batch.position,
+            crc: header.crc,
+        };
+        self.summary.scanned_bytes += batch.end.since(batch.position);
+    }
+}
+
 /// One run over the segments.
 pub(super) struct Replay<'a> {
     pub(super) inventory: &'a Inventory,
@@ -96,40 +141,9 @@ struct SegmentRun<'a> {
 impl Replay<'_> {
     /// `None`: the snapshot does not fit the log, so that the run has to be done without it.
     pub(super) fn run(&self, start: Start) -> Result<Option<Replayed>, OpenError> {
-        let segments = &self.inventory.segments;
-        let mut found = Replayed {
-            end: start.offset,
-            end_position: start.position,
-            ..Replayed::default()
-        };
-        if let (Some(_), Some((_, producers))) = (start.replay, &self.inventory.snapshot) {
-            found.producers = producers.clone();
-        }
-        if let Some(checkpoint) = &self.inventory.checkpoint {
-            let at_end = checkpoint.position == start.position && checkpoint.offset == start.offset;
-            found.last_batch = LastBatch {
-                base: start.offset,
-                position: if at_end {
-                    checkpoint.batch_position
-                } else {
-                    Position::ZERO
-                },
-                crc: if at_end { checkpoint.batch_crc } else { 0 },
-            };
-        }
-        for (index, segment) in segments.iter().enumerate().skip(start.segment) {
-            let first = index == start.segment;
-            let from = if first {
-                start.position
-            } else {
-                Position::ZERO
-            };
-            let from_offset = if first {
-                start.offset
-            } else {
-                segment.name.base
-            };
-            let run = self.segment_run(index, from, from_offset)?;
+        let mut found = Replayed::at(&start, self.inventory);
+        for index in start.segment..self.inventory.segments.len() {
+            let run = self.segment_run(index, &start)?;
             if !self.scan_segment(&run, start.replay, &mut found)? {
                 return Ok(None);
             }
@@ -138,13 +152,13 @@ impl Replay<'_> {
         Ok((!beyond).then_some(found))
     }
 
-    fn segment_run(
-        &self,
-        index: usize,
-        from: Position,
-        from_offset: Offset,
-    ) -> Result<SegmentRun<'_>, OpenError> {
+    fn segment_run(&self, index: usize, start: &Start) -> Result<SegmentRun<'_>, OpenError> {
         let segment = &self.inventory.segments[index];
+        let (from, from_offset) = if index == start.segment {
+            (start.position, start.offset)
+        } else {
+            (Position::ZERO, segment.name.base)
+        };
         let file = self.inventory.open(segment)?;
         let next_base = self.inventory.segments.get(index + 1).map(|s| s.name.base);
         let limit = self
@@ -169,53 +183,53 @@ impl Replay<'_> {
         replay: Option<Offset>,
         found: &mut Replayed,
     ) -> Result<bool, OpenError> {
-        let name = run.segment.name;
-        let expect = Expect {
-            offset: run.from_offset,
-            end: run.next_base.unwrap_or(Offset(i64::MAX)),
+        let interval = self.options.config.index_interval_bytes;
+        let mut builder = EntryBuilder::new(run.segment.name.base, interval, run.from);
+        found.enter(run);
+        let Some(bad) = self.walk(run, replay, found, &mut builder)? else {
+            return Ok(false);
         };
-        let mut scan = Scan::new(&*run.file, run.len, CHUNK_BYTES).from(run.from, expect);
-        let mut builder = EntryBuilder::new(
-            name.base,
-            self.options.config.index_interval_bytes,
-            run.from,
-        );
-        let mut epoch = LeaderEpoch(0);
-        (found.end, found.end_position) = (run.from_offset, run.from);
-        if run.from == Position::ZERO {
-            found.last_batch = LastBatch::default();
-        }
-        let bad = loop {
-            let batch = match scan.next_valid((epoch, name.epoch))? {
-                Step::Batch(batch) => batch,
-                Step::End => break None,
-                Step::Bad(why) => break Some(why),
-            };
-            let header = batch.header;
-            match replay {
-                Some(offset) if header.base_offset < offset && header.next_offset() > offset => {
-                    return Ok(false);
-                }
-                Some(offset) if header.base_offset < offset => {}
-                _ => drop(found.producers.apply(&header, self.options.now)),
-            }
-            epoch = header.leader_epoch;
-            builder.add(&header, batch.position);
-            (found.end, found.end_position) = (header.next_offset(), batch.end);
-            found.last_batch = LastBatch {
-                base: header.base_offset,
-                position: batch.position,
-                crc: header.crc,
-            };
-            found.summary.scanned_bytes += batch.end.since(batch.position);
-            (self.options.progress)(batch.end.since(batch.position));
-        };
-        self.judge_end(run, bad, found)?;
+        self.judge_end(run, bad.err(), found)?;
         if found.end > run.from_offset {
-            found.scanned.push(name);
+            found.scanned.push(run.segment.name);
         }
         found.live = live_part(run, builder);
         Ok(true)
+    }
+
+    /// Takes valid batches until there is none; the inner error says why. `None`: the snapshot is not of this log.
+    fn walk(
+        &self,
+        run: &SegmentRun<'_>,
+        replay: Option<Offset>,
+        found: &mut Replayed,
+        builder: &mut EntryBuilder,
+    ) -> Result<Option<Result<(), BadBatch>>, OpenError> {
+        let end = run.next_base.unwrap_or(Offset(i64::MAX));
+        let expect = Expect {
+            offset: run.from_offset,
+            end,
+        };
+        let mut scan = Scan::new(&*run.file, run.len, CHUNK_BYTES).from(run.from, expect);
+        let mut epoch = LeaderEpoch(0);
+        loop {
+            let batch = match scan.next_valid((epoch, run.segment.name.epoch))? {
+                Step::Batch(batch) => batch,
+                Step::End => return Ok(Some(Ok(()))),
+                Step::Bad(why) => return Ok(Some(Err(why))),
+            };
+            let (base, next) = (batch.header.base_offset, batch.header.next_offset());
+            if replay.is_some_and(|offset| base < offset && offset < next) {
+                return Ok(None);
+            }
+            if replay.is_none_or(|offset| base >= offset) {
+                let _replayed_for_good = found.producers.apply(&batch.header, self.options.now);
+            }
+            epoch = batch.header.leader_epoch;
+            builder.add(&batch.header, batch.position);
+            found.accept(&batch);
+            (self.options.progress)(batch.end.since(batch.position));
+        }
     }
 
     /// A sealed segment must reach its successor's base; the last one may end in a torn tail.
