@@ -134,11 +134,13 @@ pub(crate) fn holds_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + word.len()..].chars().next();
-        let ends_in_word = word.chars().next_back().is_some_and(is_word);
-        let starts_in_word = word.chars().next().is_some_and(is_word);
-        !(starts_in_word && before.is_some_and(is_word))
-            && !(ends_in_word && after.is_some_and(is_word))
+        !runs_on(before, word.chars().next()) && !runs_on(word.chars().next_back(), after)
     })
+}
+
+/// Whether two neighbouring letters belong to one word.
+fn runs_on(left: Option<char>, right: Option<char>) -> bool {
+    left.is_some_and(is_word) && right.is_some_and(is_word)
 }
 
 /// All functions with a body, closures and nested functions counted with the one they stand in as well.
