@@ -411,14 +411,25 @@ fn f08_a_fetch_of_no_partition_has_nothing_to_wait_for() {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, &broker.fresh("f08"), 1, &[]);
     // What the Java client sends at a close, to end a session that it does not have.
-    let limits = FetchLimits { max_wait_ms: 5_000, ..AT_ONCE };
+    let limits = FetchLimits {
+        max_wait_ms: 5_000,
+        ..AT_ONCE
+    };
     for version in [7, 12, 18] {
         let mut request = requests::fetch(version, &topic, limits, &[]);
         request.topics.clear();
         let started = Instant::now();
         let answer = raw.call::<FetchRequest>(version, &request);
-        assert_eq!((answer.error_code, answer.responses.len()), (codes::NONE, 0), "v{version}");
-        assert!(started.elapsed() < Duration::from_secs(4), "v{version}: waited {:?}", started.elapsed());
+        assert_eq!(
+            (answer.error_code, answer.responses.len()),
+            (codes::NONE, 0),
+            "v{version}"
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(4),
+            "v{version}: waited {:?}",
+            started.elapsed()
+        );
     }
 }
 

@@ -35,7 +35,7 @@ type RequestBody = (i16, i16, bool, Bytes);
 /// A request of every kind with something in every array, so that there are lengths to lie about.
 fn bodies(version_of: impl Fn(i16) -> Vec<i16>, topic: &TopicRef) -> Vec<RequestBody> {
     let mut all = Vec::new();
-    for key in [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 60, 75] {
+    for key in [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 75] {
         for version in version_of(key) {
             all.push(body(key, version, topic));
         }
@@ -75,6 +75,15 @@ fn body(key: i16, version: i16, topic: &TopicRef) -> RequestBody {
         32 => encoded(
             version,
             &super::topics::describe(2, name, Some(&["a", "b"])),
+        ),
+        33 => encoded(
+            version,
+            &requests::alter_configs(name, &[("retention.ms", "1")]),
+        ),
+        37 => encoded(version, &requests::create_partitions(name, 2)),
+        44 => encoded(
+            version,
+            &requests::incremental_alter(name, &[("retention.ms", 0, Some("1"))]),
         ),
         60 => encoded(version, &DescribeClusterRequest::default()),
         75 => encoded(version, &DescribeTopicPartitionsRequest::default()),
