@@ -98,62 +98,61 @@ fn lists_are_appended_to_and_subtracted_from() {
     }
 }
 
+/// What it is, key, operation, value, error.
+const SENSELESS: [(&str, &str, i8, Option<&str>, i16); 6] = [
+    (
+        "an unknown key",
+        "no.such.key",
+        SET,
+        Some("1"),
+        codes::INVALID_CONFIG,
+    ),
+    (
+        "not a number",
+        "retention.ms",
+        SET,
+        Some("soon"),
+        codes::INVALID_CONFIG,
+    ),
+    (
+        "a null value",
+        "retention.ms",
+        SET,
+        None,
+        codes::INVALID_REQUEST,
+    ),
+    (
+        "appending to what is no list",
+        "retention.ms",
+        APPEND,
+        Some("1"),
+        codes::INVALID_CONFIG,
+    ),
+    (
+        "deleting an unset key",
+        "retention.bytes",
+        DELETE,
+        None,
+        codes::NONE,
+    ),
+    (
+        "deleting an unknown key",
+        "no.such.key",
+        DELETE,
+        None,
+        codes::NONE,
+    ),
+];
+
 #[test]
 fn changes_that_make_no_sense_are_refused_and_change_nothing() {
     let broker = broker();
     let mut raw = broker.connect();
     let name = broker.fresh("alter");
     create_topic(&mut raw, &name, 1, &[]);
-    let inputs: [(&str, &str, i8, Option<&str>, i16); 6] = [
-        (
-            "an unknown key",
-            "no.such.key",
-            SET,
-            Some("1"),
-            codes::INVALID_CONFIG,
-        ),
-        (
-            "not a number",
-            "retention.ms",
-            SET,
-            Some("soon"),
-            codes::INVALID_CONFIG,
-        ),
-        (
-            "a null value",
-            "retention.ms",
-            SET,
-            None,
-            codes::INVALID_REQUEST,
-        ),
-        (
-            "appending to what is no list",
-            "retention.ms",
-            APPEND,
-            Some("1"),
-            codes::INVALID_CONFIG,
-        ),
-        (
-            "deleting an unset key",
-            "retention.bytes",
-            DELETE,
-            None,
-            codes::NONE,
-        ),
-        (
-            "deleting an unknown key",
-            "no.such.key",
-            DELETE,
-            None,
-            codes::NONE,
-        ),
-    ];
-    for (what, key, operation, value, expected) in inputs {
-        assert_eq!(
-            change(&mut raw, &name, &[(key, operation, value)]),
-            expected,
-            "{what}"
-        );
+    for (what, key, operation, value, expected) in SENSELESS {
+        let got = change(&mut raw, &name, &[(key, operation, value)]);
+        assert_eq!(got, expected, "{what}");
     }
     if !broker.is_kafka() {
         let unknown = change(&mut raw, &name, &[("retention.ms", 9, Some("1"))]);
