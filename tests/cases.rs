@@ -12,6 +12,7 @@ mod cases {
     mod produce;
     mod protocol;
     mod storage;
+    mod threads;
     mod topics;
 }
 

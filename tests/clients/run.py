@@ -1,6 +1,6 @@
 """Real clients against the broker: every client writes, every client reads what each wrote, Kafka's tools administer.
 
-    run.py [matrix] [tools] [names] [times]        (all of them without arguments)
+    run.py [codes] [matrix] [tools] [names] [times]        (all of them without arguments)
 """
 
 import concurrent.futures
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from harness import Broker, Tally, java, programs
+from harness import ROOT, Broker, Tally, java, programs
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 # What each client ships: codecs and acks. "idem" is acks=all by an idempotent producer, "all" is without.
@@ -145,6 +145,17 @@ def times(clients, tally):
         tally.add(f"offsets by time in a batch of {codec}", clients.one("java", "times", f"times.{codec}", codec))
 
 
+def codes(clients, tally):
+    """Every error code that the broker's source names is the Java client's, and none of Kafka's is missing."""
+    path = os.path.join(clients.scratch, "errors")
+    tally.add("the Java client tells its error codes", clients.one("java", "errors", path))
+    with open(path, encoding="utf-8") as file:
+        kafkas = set(file.read().splitlines())
+    with open(os.path.join(ROOT, "src", "api", "codes.rs"), encoding="utf-8") as file:
+        ours = {f"{code} {name}" for code, name in re.findall(r'= (-?\d+),\s*"([A-Z_0-9]+)";', file.read())}
+    tally.add("error codes as in the Java client", f"differing: {sorted(ours ^ kafkas)}" if ours != kafkas else None)
+
+
 class Tools:
     """Kafka's command-line tools as a user runs them: a process each."""
 
@@ -256,7 +267,7 @@ def refused(call, reason):
 
 
 def main():
-    suites = {"matrix": matrix, "tools": tools, "names": names, "times": times}
+    suites = {"codes": codes, "matrix": matrix, "tools": tools, "names": names, "times": times}
     chosen = sys.argv[1:] or list(suites)
     scratch = tempfile.mkdtemp(prefix="seawall-jobs-")
     tally = Tally()

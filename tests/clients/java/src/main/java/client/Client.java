@@ -22,6 +22,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -41,6 +42,7 @@ public final class Client {
                 case "create" -> create(bootstrap, Path.of(job[0]));
                 case "end" -> end(bootstrap, job[0], Long.parseLong(job[1]));
                 case "names" -> names(bootstrap, Path.of(job[0]));
+                case "errors" -> errors(Path.of(job[0]));
                 case "times" -> times(bootstrap, job[0], job[1]);
                 case "delete" -> delete(bootstrap, Path.of(job[0]));
                 default -> throw new IllegalArgumentException(verb);
@@ -154,6 +156,11 @@ public final class Client {
             offsetAt(admin, partition, OffsetSpec.forTimestamp(10_001), -1);
             offsetAt(admin, partition, OffsetSpec.maxTimestamp(), 9);
         }
+    }
+
+    /** Kafka's error codes and their names, one a line. */
+    private static void errors(Path out) throws Exception {
+        Files.write(out, Arrays.stream(Errors.values()).map(error -> error.code() + " " + error.name()).toList());
     }
 
     private static void offsetAt(Admin admin, TopicPartition partition, OffsetSpec spec, long expected) throws Exception {
