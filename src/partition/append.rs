@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use seawall_committer::{AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal};
+use seawall_committer::{
+    AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal,
+};
 use seawall_net::Unparker;
 use seawall_storage::{
     BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,

@@ -279,19 +279,25 @@ impl Partition {
     /// its log dir takes a write and a sync at all.
     fn sweep_failed(self: &Arc<Self>, now_ms: i64) {
         if self.is_online() || !matches!(self.health(), Health::Failed(_)) {
-            self.heal_pause_ms.store(HEAL_PAUSE_MIN_MS, Ordering::Relaxed);
+            self.heal_pause_ms
+                .store(HEAL_PAUSE_MIN_MS, Ordering::Relaxed);
             return;
         }
         if now_ms < self.heal_at_ms.load(Ordering::Relaxed) {
             return;
         }
         let pause = self.heal_pause_ms.load(Ordering::Relaxed);
-        self.heal_at_ms.store(now_ms.saturating_add(pause), Ordering::Relaxed);
-        self.heal_pause_ms.store((pause * 2).min(HEAL_PAUSE_MAX_MS), Ordering::Relaxed);
+        self.heal_at_ms
+            .store(now_ms.saturating_add(pause), Ordering::Relaxed);
+        self.heal_pause_ms
+            .store((pause * 2).min(HEAL_PAUSE_MAX_MS), Ordering::Relaxed);
         let partition = Arc::clone(self);
         self.dir.state.submit(move || match partition.dir.probe() {
             Ok(()) => partition.dir.committer.request_heal(&partition),
-            Err(error) => log::warn!("{}: the disk is not well yet: {error}", partition.dir.path.display()),
+            Err(error) => log::warn!(
+                "{}: the disk is not well yet: {error}",
+                partition.dir.path.display()
+            ),
         });
     }
 
@@ -359,7 +365,8 @@ impl Partition {
             return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
         };
         let plan = self.log.lock().heal_plan();
-        let plan = plan.ok_or_else(|| ChoreError::Failed(std::io::ErrorKind::Unsupported.into()))?;
+        let plan =
+            plan.ok_or_else(|| ChoreError::Failed(std::io::ErrorKind::Unsupported.into()))?;
         let healed = plan.run().map_err(ChoreError::Failed)?;
         let mut log = self.log.lock();
         let loss = log.heal_done(healed);

@@ -144,7 +144,7 @@ impl<'a> Source<'a> {
                 self.next_kept = self.kept.next();
                 Some((kept.header, kept.batch.payload().to_vec()))
             }
-            None => self.from_file()?,
+            None => self.read_old()?,
         };
         if let Some((header, payload)) = &found {
             let bytes = wide(HEADER_BYTES).saturating_add(wide(payload.len()));
@@ -154,7 +154,7 @@ impl<'a> Source<'a> {
         Ok(found)
     }
 
-    fn from_file(&self) -> io::Result<Option<(BatchHeader, Vec<u8>)>> {
+    fn read_old(&self) -> io::Result<Option<(BatchHeader, Vec<u8>)>> {
         let expect = Expect {
             offset: self.offset,
             end: self.plan.upto,
