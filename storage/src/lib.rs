@@ -22,6 +22,7 @@ mod producers;
 pub mod records;
 mod recovery;
 mod resources;
+mod resync;
 mod scan;
 mod segment;
 mod snapshot;

@@ -6,16 +6,16 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::batch::{BatchHeader, HEADER_BYTES};
-use crate::disk::{DiskFile, read_full};
+use crate::disk::DiskFile;
 use crate::index_file::EntryBuilder;
 use crate::live_index::LiveIndex;
 use crate::log::LastBatch;
 use crate::names::SegmentName;
 use crate::producers::Producers;
-use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Found, Scan, Step, crc_holds};
+use crate::resync::{BadPlace, find_valid};
+use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Found, Scan, Step};
 use crate::segment::{LivePart, Segment};
-use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
+use crate::types::{LeaderEpoch, Offset, Position};
 
 use super::inventory::Inventory;
 use super::{OpenError, OpenOptions, RecoverySummary};
@@ -264,49 +264,13 @@ impl Replay<'_> {
 
     /// Looks behind a bad place for a batch that could be a later one of this very log.
     fn valid_batch_follows(&self, run: &SegmentRun<'_>, found: &Replayed) -> io::Result<bool> {
-        let mut buf =
-            vec![0; narrow(CHUNK_BYTES.min(run.len.saturating_sub(found.end_position.0)))];
-        let mut at = found.end_position.0.saturating_add(1);
-        while at.saturating_add(wide(HEADER_BYTES)) <= run.len {
-            let read = read_full(&*run.file, &mut buf, at)?;
-            for place in 0..read.saturating_sub(HEADER_BYTES - 1) {
-                let Some(header) = BatchHeader::peek(&buf[place..read]) else {
-                    break;
-                };
-                if could_follow(&header, found.end, run.segment.name.epoch)
-                    && holds(run, at.saturating_add(wide(place)), &header)?
-                {
-                    return Ok(true);
-                }
-            }
-            if read < HEADER_BYTES {
-                break;
-            }
-            at = at.saturating_add(wide(read - (HEADER_BYTES - 1)));
-        }
-        Ok(false)
+        let bad = BadPlace {
+            position: found.end_position,
+            offset: found.end,
+            epoch: run.segment.name.epoch,
+        };
+        Ok(find_valid(&*run.file, run.len, &bad)?.is_some())
     }
-}
-
-fn could_follow(header: &BatchHeader, end: Offset, epoch: LeaderEpoch) -> bool {
-    let ahead = header.base_offset.since(end);
-    header.magic == 2
-        && (1..i64::from(i32::MAX)).contains(&ahead)
-        && header.leader_epoch >= LeaderEpoch(0)
-        && header.leader_epoch <= epoch
-        && header.last_offset_delta >= 0
-}
-
-fn holds(run: &SegmentRun<'_>, at: u64, header: &BatchHeader) -> io::Result<bool> {
-    let Some(total) = header
-        .total_len()
-        .filter(|total| at.saturating_add(*total) <= run.len)
-    else {
-        return Ok(false);
-    };
-    let mut bytes = vec![0; narrow(total)];
-    let read = read_full(&*run.file, &mut bytes, at)?;
-    Ok(wide(read) == total && crc_holds(&bytes))
 }
 
 /// What was scanned of a segment, as an index in memory.
