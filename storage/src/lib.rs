@@ -12,6 +12,7 @@ mod distance;
 mod durability;
 mod heal;
 mod index_file;
+pub mod inspect;
 mod live_index;
 mod log;
 mod lookup;

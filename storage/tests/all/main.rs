@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod faults;
 mod heal;
+mod inspect;
 mod producers;
 mod records;
 mod support;
