@@ -3,6 +3,7 @@
 //! Owns:     the options and their help texts.
 //! Does not: check settings (`config` does) or start anything.
 use crate::config::CommandLine;
+use crate::tools::{DumpArgs, VerifyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -23,6 +24,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the broker; so does `seawall` without a command.
     Serve(ServeArgs),
+    /// Look for damage in the data of a broker, running or not; changes nothing.
+    ///
+    /// Exits with 0 if there is none, with 1 if there is, with 2 if it could not look.
+    Verify(VerifyArgs),
+    /// Print the batches of log files, this broker's or Kafka's.
+    ///
+    /// Exits with 0 if every byte belongs to a good batch, with 1 if not, with 2 if a file could not be read.
+    DumpLog(DumpArgs),
     /// Print configuration.
     #[command(hide = true)]
     Config {

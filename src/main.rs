@@ -11,6 +11,7 @@ mod metrics;
 mod partition;
 mod server;
 mod timer;
+mod tools;
 mod topics;
 mod tripwire;
 mod workers;
@@ -35,6 +36,8 @@ const EXIT_CONFIG: u8 = 78;
 fn main() -> ExitCode {
     match Cli::parse().command() {
         Command::Serve(args) => serve(&args.into()),
+        Command::Verify(args) => tools::verify(args).into(),
+        Command::DumpLog(args) => tools::dump_log(&args).into(),
         Command::Config {
             what: ConfigCommand::Default,
         } => {

@@ -21,23 +21,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const META_BYTES_MAX: u64 = 1 << 20;
-const LOG_DIR_BYTES_MAX: u64 = 64 << 10;
+pub(super) const META_BYTES_MAX: u64 = 1 << 20;
+pub(super) const LOG_DIR_BYTES_MAX: u64 = 64 << 10;
 
 /// `meta.json`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Meta {
-    cluster_id: ClusterId,
-    log_dirs: Vec<LogDirId>,
+pub(super) struct Meta {
+    pub(super) cluster_id: ClusterId,
+    pub(super) log_dirs: Vec<LogDirId>,
 }
 
 /// `log-dir.json`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct LogDirFile {
-    id: LogDirId,
-    cluster_id: ClusterId,
+pub(super) struct LogDirFile {
+    pub(super) id: LogDirId,
+    pub(super) cluster_id: ClusterId,
 }
 
 /// What `open` found and made.
@@ -64,7 +64,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// The directory of the catalog.
-    fn catalog(&self) -> PathBuf {
+    pub(super) fn catalog(&self) -> PathBuf {
         let first = self.log_dirs.first().map(|dir| dir.join(root::CLUSTER_DIR));
         self.cluster_dir
             .clone()
@@ -343,7 +343,7 @@ impl Look {
 }
 
 /// Whether a directory holds stamped topics; one that does not exist holds none.
-fn has_topics(disk: &dyn Disk, dir: &Path) -> io::Result<bool> {
+pub(super) fn has_topics(disk: &dyn Disk, dir: &Path) -> io::Result<bool> {
     let entries = match disk.list(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         listed => listed?,

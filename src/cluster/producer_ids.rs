@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Ids per block, as in Kafka: a crash loses at most these, and there are 2^63.
 const BLOCK_LEN: i64 = 1000;
 const FILE_BYTES_MAX: u64 = 64 << 10;
-const DIR: &str = "producer_ids";
+pub(super) const DIR: &str = "producer_ids";
 
 /// `broker-<node>.json`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,6 +98,23 @@ pub(super) fn make_first(
     state_file::store(disk, &path_of(&dir, node), &Block { first: 0, end: 0 })
 }
 
+/// Whether a file of the folder is that of a node.
+pub(super) fn is_block(name: &str) -> bool {
+    name.starts_with("broker-") && name.ends_with(".json")
+}
+
+/// Where the ids that a file reserves end; `None` where there is no file.
+pub(super) fn load_end(disk: &dyn Disk, path: &Path) -> Result<Option<i64>, StateError> {
+    let block: Option<Block> = state_file::load(disk, path, FILE_BYTES_MAX)?;
+    match block {
+        Some(block) if block.first < 0 || block.end < block.first => Err(StateError {
+            path: path.to_owned(),
+            fault: StateFault::Contradiction { key: "end" },
+        }),
+        block => Ok(block.map(|block| block.end)),
+    }
+}
+
 fn path_of(dir: &Path, node: NodeId) -> PathBuf {
     dir.join(format!("broker-{node}.json"))
 }
@@ -158,18 +175,11 @@ impl ProducerIds {
         let fail = |error| ProducerIdError::State(StateError::io(dir)(error));
         let mut end = None;
         for entry in self.disk.list(dir).map_err(fail)? {
-            if !(entry.name.starts_with("broker-") && entry.name.ends_with(".json")) {
-                continue;
+            if is_block(&entry.name) {
+                let path = dir.join(&entry.name);
+                let block = load_end(&*self.disk, &path).map_err(ProducerIdError::State)?;
+                end = end.max(block);
             }
-            let path = dir.join(&entry.name);
-            let block: Option<Block> = state_file::load(&*self.disk, &path, FILE_BYTES_MAX)
-                .map_err(ProducerIdError::State)?;
-            let Some(block) = block else { continue };
-            if block.first < 0 || block.end < block.first {
-                let fault = StateFault::Contradiction { key: "end" };
-                return Err(ProducerIdError::State(StateError { path, fault }));
-            }
-            end = end.max(Some(block.end));
         }
         end.ok_or_else(|| ProducerIdError::Missing(self.path.clone()))
     }

@@ -1,0 +1,45 @@
+//! Commands that look at data without being a broker.
+//!
+//! Owns:     `seawall verify` and `seawall dump-log`: what they print and how they exit.
+//! Does not: open anything for writing, take a lock or a claim, or talk to a broker.
+//! Called from `main`, one thread.
+
+mod dump_log;
+mod escape;
+mod report;
+mod verify;
+
+pub(crate) use dump_log::{DumpArgs, dump_log};
+pub(crate) use verify::{VerifyArgs, verify};
+
+use std::io;
+use std::process::ExitCode;
+
+/// How a tool ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Everything is as it should be.
+    Clean,
+    /// Something is damaged.
+    Damage,
+    /// The tool could not do its work.
+    NotRun,
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> ExitCode {
+        ExitCode::from(match verdict {
+            Verdict::Clean => 0,
+            Verdict::Damage => 1,
+            Verdict::NotRun => 2,
+        })
+    }
+}
+
+/// What is left to say when the output cannot be written: nothing, if its reader has gone.
+fn not_written(error: &io::Error) -> Verdict {
+    if error.kind() != io::ErrorKind::BrokenPipe {
+        eprintln!("seawall: the output cannot be written: {error}");
+    }
+    Verdict::NotRun
+}
