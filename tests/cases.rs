@@ -13,6 +13,7 @@ mod cases {
     mod protocol;
     mod storage;
     mod threads;
+    mod tools;
     mod topics;
 }
 

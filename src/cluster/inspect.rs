@@ -23,6 +23,8 @@ use std::path::{Path, PathBuf};
 
 /// Owner files are padded to less than this.
 const OWNER_BYTES_MAX: u64 = 64 << 10;
+/// The largest state file of the cluster that there may be.
+const STATE_BYTES_MAX: u64 = 2 << 20;
 
 /// Something that is wrong with a file of the cluster, or worth knowing.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(crate) struct ClusterFinding {
 pub(crate) enum Trouble {
     /// The file cannot be used.
     State(StateError),
+    /// It says something, but nothing says that it is what was written.
+    NoChecksum,
     /// A file that must be there is not.
     Missing,
     /// It belongs to another cluster than the catalog.
@@ -75,6 +79,9 @@ impl fmt::Display for Trouble {
                 let text = error.to_string();
                 let path = format!("{} ", error.path.display());
                 f.write_str(text.strip_prefix(&path).unwrap_or(&text))
+            }
+            Trouble::NoChecksum => {
+                f.write_str("carries no key 'crc32c': it was made by hand, or that key is damaged")
             }
             Trouble::Missing => f.write_str("is missing"),
             Trouble::OtherCluster => f.write_str("belongs to another cluster than the catalog"),
@@ -222,7 +229,12 @@ impl Looker<'_> {
     fn must<T>(&mut self, path: &Path, read: Result<Option<T>, StateError>) -> Option<T> {
         self.look.files += 1;
         match read {
-            Ok(Some(value)) => return Some(value),
+            Ok(Some(value)) => {
+                if !state_file::has_checksum(self.disk, path, STATE_BYTES_MAX) {
+                    self.tell(false, path, Trouble::NoChecksum);
+                }
+                return Some(value);
+            }
             Ok(None) => self.damage(path, Trouble::Missing),
             Err(error) => self.damage(path, Trouble::State(error)),
         }

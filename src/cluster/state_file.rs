@@ -121,6 +121,14 @@ pub(crate) fn load<T: DeserializeOwned>(
     }
 }
 
+/// Whether a file that can be loaded carries a checksum: one that was made by hand does not.
+pub(crate) fn has_checksum(disk: &dyn Disk, path: &Path, bytes_max: u64) -> bool {
+    let bytes = read_bounded(disk, path, bytes_max).ok().flatten();
+    let fields: Option<Map<String, Value>> =
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    fields.is_some_and(|fields| fields.contains_key(CHECKSUM_FIELD))
+}
+
 /// Replaces the file in one step that survives a power cut.
 pub(crate) fn store<T: Serialize>(
     disk: &dyn Disk,

@@ -82,6 +82,7 @@ enum Line<'a> {
 
 #[derive(Serialize)]
 struct InFile<'a> {
+    #[serde(serialize_with = "super::report::lossy")]
     file: &'a Path,
     #[serde(flatten)]
     line: Line<'a>,

@@ -2,6 +2,7 @@
 //!
 //! Owns:     the form of the lines, the counts, and progress on a terminal.
 //! Does not: decide what is damage.
+use super::escape::Escaped;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -19,6 +20,7 @@ pub(super) struct Line {
     #[serde(rename = "kind", serialize_with = "kind")]
     pub(super) is_damage: bool,
     /// The file.
+    #[serde(serialize_with = "lossy")]
     pub(super) file: PathBuf,
     /// A byte position in it.
     pub(super) position: Option<u64>,
@@ -28,6 +30,11 @@ pub(super) struct Line {
     pub(super) what: String,
 }
 
+/// A path with odd bytes must not end the report.
+pub(super) fn lossy<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
 fn kind<S: serde::Serializer>(is_damage: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(if *is_damage { "damage" } else { "note" })
 }
@@ -35,14 +42,15 @@ fn kind<S: serde::Serializer>(is_damage: &bool, serializer: S) -> Result<S::Ok, 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.is_damage { "DAMAGE" } else { "note" };
-        write!(f, "{kind} {}", self.file.display())?;
+        let file = Escaped(self.file.as_os_str().as_encoded_bytes());
+        write!(f, "{kind} {file}")?;
         if let Some(position) = self.position {
             write!(f, " byte {position}")?;
         }
         if let Some(offset) = self.offset {
             write!(f, " offset {offset}")?;
         }
-        write!(f, ": {}", self.what)
+        write!(f, ": {}", Escaped(self.what.as_bytes()))
     }
 }
 

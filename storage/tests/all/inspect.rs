@@ -401,7 +401,7 @@ fn a_walk_goes_on_behind_a_bad_place_only_by_a_length_that_leads_to_a_header_tha
     let mut bytes = whole.clone();
     bytes[2 * one + 70] ^= 1;
     assert_eq!(bad_places(&walk(&bytes)), [(2 * len, Next::End)]);
-    let zeros = [whole.clone(), vec![0; 100]].concat();
+    let zeros = [whole, vec![0; 100]].concat();
     let expected = Next::Unknown {
         bytes: 100,
         zeros: true,
