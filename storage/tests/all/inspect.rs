@@ -419,6 +419,46 @@ fn offsets_that_go_back_or_reach_the_end_of_numbers_are_bad() {
 }
 
 #[test]
+fn a_header_far_beyond_the_expected_offset_is_no_place_to_go_on() {
+    let mut parts = [batch_at(10), batch_at(12), batch_at(1 << 40)];
+    parts[1][70] ^= 1;
+    let len = u64::try_from(parts[0].len()).expect("small");
+    let next = Next::Unknown {
+        bytes: 2 * len,
+        zeros: false,
+    };
+    assert_eq!(bad_places(&walk(&parts.concat())), [(len, next)]);
+}
+
+#[test]
+fn a_snapshot_of_another_log_does_not_match() {
+    let other = {
+        let (disk, setup) = setup();
+        let mut log = setup.open(Stop::Clean);
+        append(&mut log, &[idempotent(5, 0, 0, 1)]);
+        close(&log);
+        content(&disk, SNAPSHOT)
+    };
+    let (disk, setup) = setup();
+    let mut log = setup.open(Stop::Clean);
+    append(&mut log, &[idempotent(5, 0, 0, 2)]);
+    close(&log);
+    assert!(inspect(&disk).1.is_empty());
+    disk.put(&path(SNAPSHOT), &other);
+    let (_, found) = inspect(&disk);
+    assert!(
+        matches!(
+            found[..],
+            [Finding {
+                what: What::SnapshotBatch { .. },
+                ..
+            }]
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn a_batch_of_many_chunks_is_checked_in_chunks() {
     let big = seal(header(1, 7), &payload(1, 1, 3 << 20)).to_vec();
     assert!(matches!(walk(&big)[..], [Seen::Batch(_)]));
