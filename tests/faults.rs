@@ -5,8 +5,8 @@
 
 mod faults {
     mod disk_full;
-    mod failed_sync;
-    mod hung_sync;
+    mod failed_calls;
+    mod hung_calls;
     mod kill_loop;
     mod load;
     mod log_dirs;

@@ -7,7 +7,7 @@ use seawall_testkit::calls::{self, create_topic, end_offset};
 use seawall_testkit::kafka_wire::DeleteTopicsRequest;
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, TopicRef};
 use seawall_testkit::wait::{self, SOON};
-use seawall_testkit::{Broker, Raw};
+use seawall_testkit::{BatchBuilder, Broker, Raw};
 
 use super::writer::Writer;
 use crate::{codes, cut_power, mounted};
@@ -48,12 +48,10 @@ fn full(errno: Errno) -> Full {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, "load", 1, &[]);
     let victim = create_topic(&mut raw, "victim", 1, &[]);
-    calls::append(
-        &mut raw,
-        &victim,
-        0,
-        seawall_testkit::BatchBuilder::sized(900_000).build(),
-    );
+    // More than a broker would hold back for itself.
+    for _ in 0..8 {
+        calls::append(&mut raw, &victim, 0, BatchBuilder::sized(900_000).build());
+    }
     let writer = Writer::new(&mut raw, &topic, 0).padded(RECORD);
     fs.set_capacity(Some(fs.used() + ROOM), errno);
     let acknowledged = fill(&mut raw, &writer);

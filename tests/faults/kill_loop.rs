@@ -36,7 +36,7 @@ fn nothing_a_reader_ever_saw_changes_or_vanishes_under_kill_9() {
             connections
                 .send(broker.connect())
                 .expect("the observer lives");
-            let acks = 10 + (seed.rotate_left(round) ^ u64::from(round)) % 200;
+            let acks = 10 + (seed.rotate_left(round) ^ u64::from(round)) % 60;
             kill_under_load(&mut broker, &ledger, &mut forced, &mut unforced, acks);
             ledger.check(&mut broker.connect(), &topic, 0, &format!("round {round}"));
         }

@@ -65,7 +65,7 @@ impl Ledger {
         self.promises.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many answers producers have got.
+    /// How many answers producers with acks=all have got.
     pub(crate) fn acknowledged(&self) -> u64 {
         self.lock().acknowledged
     }
@@ -92,8 +92,9 @@ impl Ledger {
     /// A producer was told this offset.
     pub(crate) fn told(&self, offset: i64, payload: &[u8]) {
         let mut promises = self.lock();
-        promises.acknowledged += 1;
-        promises.promise(self.crash, offset, print_of(payload), None);
+        let print = print_of(payload);
+        promises.promise(self.crash, offset, print, None);
+        promises.acknowledged += u64::from(promises.sent[&print].forced);
     }
 
     /// A reader was shown this batch.

@@ -1,4 +1,4 @@
-//! An fsync that returns an error.
+//! An fsync or a write that returns an error.
 
 use seawall_faultfs::{Call, Errno, Fault, FaultFs};
 use seawall_testkit::calls::{self, create_topic, end_offset};
@@ -17,14 +17,14 @@ struct Failed {
     well: Writer,
 }
 
-fn fail_the_eleventh(fs: &FaultFs, broker: &Broker, fault: Fault) -> Failed {
+fn fail_the_eleventh(fs: &FaultFs, broker: &Broker, call: Call, fault: Fault) -> Failed {
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, "failed", 2, &[]);
     let sick = Writer::new(&mut raw, &topic, 0);
     let well = Writer::new(&mut raw, &topic, 1);
     append(&mut raw, &sick, 0..10);
     append(&mut raw, &well, 0..10);
-    let order = fs.order_times(Call::Sync, &place("failed", 0), fault, 1);
+    let order = fs.order_times(call, &place("failed", 0), fault, 1);
     let (code, _) = sick.produce(&mut raw, 10);
     assert_eq!(
         code,
@@ -60,7 +60,7 @@ fn assert_goes_on(failed: &mut Failed, what: &str) {
 #[test]
 fn a_failed_fsync_refuses_its_producers_and_leaves_readers_and_neighbours_alone() {
     let (fs, broker) = mounted(|setup| setup);
-    let mut failed = fail_the_eleventh(&fs, &broker, Fault::Fail(Errno::Io));
+    let mut failed = fail_the_eleventh(&fs, &broker, Call::Sync, Fault::Fail(Errno::Io));
     let raw = &mut failed.raw;
     let data = calls::fetch(raw, &failed.topic, AT_ONCE, FetchFrom::new(0, 0));
     assert_eq!(data.error_code, codes::NONE);
@@ -74,20 +74,25 @@ fn a_failed_fsync_refuses_its_producers_and_leaves_readers_and_neighbours_alone(
 
 #[test]
 fn a_restart_after_a_failed_fsync_has_everything_acknowledged() {
-    for fault in [Fault::Fail(Errno::Io), Fault::FailAndEvict(Errno::Io)] {
+    let ways = [
+        (Call::Sync, Fault::Fail(Errno::Io)),
+        (Call::Sync, Fault::FailAndEvict(Errno::Io)),
+        (Call::Write, Fault::Fail(Errno::Io)),
+    ];
+    for (call, fault) in ways {
         let (fs, mut broker) = mounted(|setup| setup);
-        let mut failed = fail_the_eleventh(&fs, &broker, fault);
+        let mut failed = fail_the_eleventh(&fs, &broker, call, fault);
         broker.kill9();
         broker.start_again();
         failed.raw = broker.connect();
-        assert_goes_on(&mut failed, &format!("{fault:?}"));
+        assert_goes_on(&mut failed, &format!("{call:?} {fault:?}"));
     }
 }
 
 #[test]
 fn what_a_restart_accepts_after_a_failed_fsync_is_durable() {
     let (fs, mut broker) = mounted(|setup| setup);
-    let mut failed = fail_the_eleventh(&fs, &broker, Fault::Fail(Errno::Io));
+    let mut failed = fail_the_eleventh(&fs, &broker, Call::Sync, Fault::Fail(Errno::Io));
     broker.kill9();
     broker.start_again();
     failed.raw = broker.connect();
@@ -105,7 +110,7 @@ fn what_a_restart_accepts_after_a_failed_fsync_is_durable() {
 fn a_power_cut_after_a_failed_fsync_loses_nothing_acknowledged() {
     for _ in 0..4 {
         let (fs, mut broker) = mounted(|setup| setup);
-        let mut failed = fail_the_eleventh(&fs, &broker, Fault::Fail(Errno::Io));
+        let mut failed = fail_the_eleventh(&fs, &broker, Call::Sync, Fault::Fail(Errno::Io));
         broker.kill9();
         cut_power(&fs);
         broker.start_again();
@@ -117,16 +122,17 @@ fn a_power_cut_after_a_failed_fsync_loses_nothing_acknowledged() {
 #[test]
 fn a_failed_partition_heals_by_itself() {
     for errno in [Errno::Io, Errno::Stale, Errno::NoSpace, Errno::Quota] {
-        for fault in [Fault::Fail(errno), Fault::FailAndEvict(errno)] {
-            heals(fault);
-        }
+        heals(Call::Sync, Fault::Fail(errno));
+        heals(Call::Sync, Fault::FailAndEvict(errno));
     }
+    heals(Call::Write, Fault::Fail(Errno::Io));
+    heals(Call::Write, Fault::Fail(Errno::Stale));
 }
 
-fn heals(fault: Fault) {
-    let what = format!("{fault:?}");
+fn heals(call: Call, fault: Fault) {
+    let what = format!("{call:?} {fault:?}");
     let (fs, mut broker) = mounted(|setup| setup);
-    let mut failed = fail_the_eleventh(&fs, &broker, fault);
+    let mut failed = fail_the_eleventh(&fs, &broker, call, fault);
     let raw = &mut failed.raw;
     wait::until(
         &format!("the partition takes appends again after {what}"),
@@ -143,4 +149,26 @@ fn heals(fault: Fault) {
         20,
         &format!("{what}, then a power cut"),
     );
+}
+
+#[test]
+fn a_first_segment_that_finds_no_space_is_tried_again() {
+    for call in [Call::Create, Call::SyncDir] {
+        for errno in [Errno::NoSpace, Errno::Quota] {
+            let what = format!("{call:?} {errno:?}");
+            let (fs, broker) = mounted(|setup| setup);
+            let mut raw = broker.connect();
+            let topic = create_topic(&mut raw, "failed", 1, &[]);
+            let writer = Writer::new(&mut raw, &topic, 0);
+            let order = fs.order_times(call, &place("failed", 0), Fault::Fail(errno), 1);
+            assert_eq!(
+                writer.produce(&mut raw, 0).0,
+                codes::KAFKA_STORAGE_ERROR,
+                "{what}"
+            );
+            assert_eq!(order.hits(), 1, "{what}");
+            append(&mut raw, &writer, 0..10);
+            writer.assert_log_is(&mut raw, 10, &what);
+        }
+    }
 }
