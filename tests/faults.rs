@@ -24,6 +24,7 @@ use seawall_testkit::{Broker, Setup, disk};
 mod codes {
     pub(crate) const NONE: i16 = 0;
     pub(crate) const REQUEST_TIMED_OUT: i16 = 7;
+    pub(crate) const OUT_OF_ORDER_SEQUENCE: i16 = 45;
     pub(crate) const KAFKA_STORAGE_ERROR: i16 = 56;
 }
 

@@ -131,6 +131,13 @@ fn a_producer_with_less_patience_than_the_watchdog_is_timed_out_and_its_retry_is
         10,
         "not shown before it is durable"
     );
+    let retry = writers[0].send(&mut raw, 10, 300);
+    let (code, _) = Writer::answer(&mut raw, retry);
+    assert_eq!(
+        code,
+        codes::REQUEST_TIMED_OUT,
+        "a duplicate of what is not durable"
+    );
     let retry = writers[0].send(&mut raw, 10, 30_000);
     hang.wait_for_hits(1, SOON);
     hang.lift();
