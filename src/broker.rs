@@ -12,6 +12,7 @@ mod topic_ops;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use seawall_committer::Watchdog;
@@ -33,6 +34,8 @@ pub use topic_ops::NewTopic;
 /// Workers for due deadlines and what burns CPU: one per core of a small
 /// machine.
 const WORKERS: usize = 2;
+/// How often idle producers are looked for, as in Kafka.
+const PRODUCER_CHECK_MS: i64 = 600_000;
 /// How long a claim may take to be given back.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -74,6 +77,7 @@ pub struct Broker {
     dirs: Vec<Option<Arc<LogDir>>>,
     cluster: Cluster,
     removals: Removals,
+    producers_checked_ms: AtomicI64,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -111,6 +115,7 @@ impl Broker {
             dirs,
             cluster,
             removals,
+            producers_checked_ms: AtomicI64::new(now().get()),
             endpoints,
         });
         broker.open_topics();
@@ -170,8 +175,12 @@ impl Broker {
     /// cache has: the next start may take a damaged batch in the middle for
     /// corruption (DESIGN 7).
     fn say_recovered(&self) {
+        let map = self.topics.load();
+        let partitions = || map.iter().flat_map(|topic| topic.open_partitions());
         for dir in self.dirs.iter().flatten() {
-            if let Err(error) = dir.claim.set_recovered(true) {
+            let mut here = partitions().filter(|partition| Arc::ptr_eq(partition.dir(), dir));
+            let whole = here.all(|partition| partition.is_online());
+            if let Err(error) = dir.claim.set_recovered(whole) {
                 log::warn!("{}: {error}", dir.path.display());
             }
         }
@@ -209,6 +218,13 @@ impl Broker {
         let map = self.topics.load();
         for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
             partition.sweep(now_ms);
+        }
+        let checked = self.producers_checked_ms.load(Ordering::Relaxed);
+        if now_ms.saturating_sub(checked) >= PRODUCER_CHECK_MS {
+            self.producers_checked_ms.store(now_ms, Ordering::Relaxed);
+            for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
+                partition.expire_producers();
+            }
         }
         self.drive_removals();
     }

@@ -7,14 +7,14 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use seawall_committer::{Committer, CommitterConfig, Watchdog};
 use seawall_storage::Resources;
 use seawall_storage::disk::{Disk, RealDisk};
 
-use crate::cluster::DirClaim;
+use crate::cluster::{DirClaim, root};
 use crate::partition::Partition;
 use crate::workers::Workers;
 
@@ -34,6 +34,9 @@ const COMMIT_IDLE: Duration = Duration::from_secs(30);
 const BACKGROUND_FLUSH_BYTES: u64 = 64 << 20;
 /// Read handles of sealed segments kept open per log dir.
 const HANDLES_MAX: usize = 512;
+
+/// What a probe writes: one page.
+const PROBE_BYTES: usize = 4096;
 
 /// Bytes of batches that wait for the append workers of one log dir. A dir
 /// that hangs cannot take the whole byte budget of the broker.
@@ -97,6 +100,7 @@ pub struct LogDir {
     pub claim: Arc<DirClaim>,
     /// What waits for its append workers.
     pub queued: QueuedBytes,
+    failed: AtomicUsize,
 }
 
 impl LogDir {
@@ -129,7 +133,50 @@ impl LogDir {
             watchdog,
             claim,
             queued: QueuedBytes::new(queued_bytes_max),
+            failed: AtomicUsize::new(0),
         }))
+    }
+
+    /// A partition failed, or one that had failed is well again. While any is
+    /// Failed, a damaged batch that the next start finds need not be corruption
+    /// (DESIGN 7), and the claim says so.
+    pub fn count_failed(&self, failed: bool) {
+        let whole = if failed {
+            self.failed.fetch_add(1, Ordering::AcqRel);
+            false
+        } else {
+            self.failed.fetch_sub(1, Ordering::AcqRel) == 1
+        };
+        if failed || whole {
+            let claim = Arc::clone(&self.claim);
+            self.state.submit(move || {
+                if let Err(error) = claim.set_recovered(whole) {
+                    log::warn!("{}: {error}", claim.dir().display());
+                }
+            });
+        }
+    }
+
+    /// Whether the dir takes a write, a sync and an unlink.
+    ///
+    /// # Errors
+    /// It does not; at most the probe's file is left.
+    pub fn probe(&self) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = self.path.join(format!("{}{number}", root::PROBE_PREFIX));
+        // One that an earlier process left is in the way.
+        match self.disk.remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = self.disk.create_new(&path)?;
+        let block = [0x5a_u8; PROBE_BYTES];
+        let written = file.write_vectored_at(&[io::IoSlice::new(&block)], 0);
+        let synced = written.and_then(|_| file.sync_data());
+        drop(file);
+        let removed = self.disk.remove_file(&path);
+        synced.and(removed)
     }
 
     /// Ends appends and flushes. Says whether all of it was over before

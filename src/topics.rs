@@ -6,7 +6,7 @@
 //! Readers load the map without a lock. Changes are made by one thread at a
 //! time, under `changes`, and published whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -68,6 +68,20 @@ pub enum LookupError {
     UnknownPartition,
     /// The partition could not be opened.
     Offline,
+    /// The catalog's row of the topic cannot be read.
+    Damaged,
+}
+
+impl std::fmt::Display for LookupError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::UnknownTopic => "This server does not host this topic.",
+            Self::UnknownTopicId => "This server does not host this topic ID.",
+            Self::UnknownPartition => "This topic has no such partition.",
+            Self::Offline => "The partition is offline; the log of the broker says why.",
+            Self::Damaged => "The topic's file in the catalog is damaged.",
+        })
+    }
 }
 
 impl Topic {
@@ -100,17 +114,28 @@ impl Topic {
 pub struct TopicMap {
     by_name: HashMap<Arc<str>, Arc<Topic>>,
     by_id: HashMap<TopicId, Arc<Topic>>,
+    damaged: HashSet<Arc<str>>,
 }
 
 impl TopicMap {
     /// The topic of that name.
-    pub fn by_name(&self, name: &str) -> Option<&Arc<Topic>> {
-        self.by_name.get(name)
+    ///
+    /// # Errors
+    /// There is none, or nobody can tell.
+    pub fn named(&self, name: &str) -> Result<&Arc<Topic>, LookupError> {
+        match self.by_name.get(name) {
+            Some(topic) => Ok(topic),
+            None if self.damaged.contains(name) => Err(LookupError::Damaged),
+            None => Err(LookupError::UnknownTopic),
+        }
     }
 
     /// The topic with that id.
-    pub fn by_id(&self, id: TopicId) -> Option<&Arc<Topic>> {
-        self.by_id.get(&id)
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn with_id(&self, id: TopicId) -> Result<&Arc<Topic>, LookupError> {
+        self.by_id.get(&id).ok_or(LookupError::UnknownTopicId)
     }
 
     /// All topics, in no order.
@@ -146,6 +171,11 @@ impl Topics {
     /// Publishes more topics.
     pub fn insert(&self, topics: &[Arc<Topic>]) {
         self.change(|map| topics.iter().for_each(|topic| map.insert(topic)));
+    }
+
+    /// Says which names stand in the catalog and cannot be read.
+    pub fn set_damaged(&self, names: HashSet<Arc<str>>) {
+        self.change(|map| map.damaged = names);
     }
 
     /// Takes a topic out, if it is still that incarnation.

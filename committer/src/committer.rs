@@ -26,6 +26,8 @@ pub enum Chore {
     Roll,
     /// Cut the rest of a write that found no space (D5).
     Cut,
+    /// Bring a Failed log back: rewrite what is not known to be durable.
+    Heal,
 }
 
 /// Why a chore was not done.
@@ -51,11 +53,12 @@ pub trait Log: Watched + Sized {
     /// # Errors
     /// Whatever fsync returned; the log fails and the file is not synced again.
     fn sync(&self, point: &Self::Point) -> io::Result<()>;
-    /// Does `chore`. A roll that succeeds has synced everything before it.
+    /// Does `chore`; returns the log end behind it. A roll that succeeds has
+    /// synced everything before it; after healing all of the log is durable.
     ///
     /// # Errors
     /// See [`ChoreError`].
-    fn chore(&self, chore: Chore) -> Result<(), ChoreError>;
+    fn chore(&self, chore: Chore) -> Result<u64, ChoreError>;
     /// A chore came to its end, well or not: appends may go on.
     fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool);
     /// Everything before `point` is durable. Called after the waiters are
@@ -140,6 +143,11 @@ impl<L: Log> Committer<L> {
     /// may be appended in between.
     pub fn request_chore(self: &Arc<Self>, log: &Arc<L>, chore: Chore) {
         self.request(log, |queue| queue.request_chore(chore));
+    }
+
+    /// Asks for [`Chore::Heal`], if the log is Failed.
+    pub fn request_heal(self: &Arc<Self>, log: &Arc<L>) {
+        self.request(log, Queue::request_heal);
     }
 
     /// Starts a flush that nobody waits for, if anything is not flushed.
@@ -251,17 +259,31 @@ impl<L: Log> Committer<L> {
     }
 
     fn chore(log: &Arc<L>, chore: Chore, target: &Target<L::Point>) {
-        match log.chore(chore) {
-            Ok(()) if chore == Chore::Roll => Self::flushed(log, target),
-            Ok(()) => log.gate().lock().abandon_flight(),
-            Err(ChoreError::NoSpace(error)) => {
+        match (chore, log.chore(chore)) {
+            (Chore::Roll, Ok(_)) => Self::flushed(log, target),
+            (Chore::Cut, Ok(_)) => log.gate().lock().abandon_flight(),
+            (Chore::Heal, Ok(end)) => Self::healed(log, end),
+            (Chore::Heal, Err(ChoreError::NoSpace(error) | ChoreError::Failed(error))) => {
+                log::warn!("not healed yet: {error}");
+                return log.gate().lock().abandon_flight();
+            }
+            (_, Err(ChoreError::NoSpace(error))) => {
                 log::warn!("no space for a {chore:?}: {error}");
                 log.gate().lock().abandon_flight();
                 return log.chore_ended(chore, true);
             }
-            Err(ChoreError::Failed(error)) => Self::failed(log, &error),
+            (_, Err(ChoreError::Failed(error))) => Self::failed(log, &error),
         }
         log.chore_ended(chore, false);
+    }
+
+    fn healed(log: &L, end: u64) {
+        let mut queue = log.gate().lock();
+        queue.healed(end);
+        let high_watermark = log.gate().publish_healed(&queue);
+        drop(queue);
+        log.advanced(high_watermark);
+        log.health_changed();
     }
 
     fn failed(log: &L, error: &io::Error) {

@@ -75,6 +75,15 @@ impl<P: Clone, W> Gate<P, W> {
         self.online.store(online, Ordering::Release);
     }
 
+    /// After healing: the one moment at which the high watermark may go back,
+    /// over acks=1 records that the disk does not give back.
+    pub(crate) fn publish_healed(&self, queue: &MutexGuard<'_, Queue<P, W>>) -> u64 {
+        let now = queue.high_watermark();
+        self.high_watermark.store(now, Ordering::Release);
+        self.publish_health(queue);
+        now
+    }
+
     /// G2. Returns the new high watermark if it moved.
     pub(crate) fn publish(&self, queue: &MutexGuard<'_, Queue<P, W>>) -> Option<u64> {
         let now = queue.high_watermark();

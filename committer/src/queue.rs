@@ -257,8 +257,10 @@ impl<P: Clone, W> Queue<P, W> {
     }
 
     fn has_work(&self) -> bool {
-        let flush = self.requested > self.completed;
-        (flush || self.chore.is_some()) && !matches!(self.health, Health::Failed(_))
+        if matches!(self.health, Health::Failed(_)) {
+            return self.chore == Some(Chore::Heal);
+        }
+        self.requested > self.completed || self.chore.is_some()
     }
 
     /// The next job of the committer thread; `None` gives the log back, decided
@@ -329,6 +331,22 @@ impl<P: Clone, W> Queue<P, W> {
         out
     }
 
+    /// The log was healed: everything up to `end` is durable in a new file. The
+    /// log end goes back only over what nobody was promised (D3).
+    pub(crate) fn healed(&mut self, end: u64) {
+        self.in_flight = None;
+        self.completed = self.requested;
+        self.tail = None;
+        (self.end, self.durable) = (end, end);
+        self.spans.clear();
+        (self.records_unflushed, self.bytes_unflushed) = (0, 0);
+        self.health = if self.stalled_calls > 0 {
+            Health::Stalled
+        } else {
+            Health::Online
+        };
+    }
+
     /// A chore was done without flushing (it failed for want of space).
     pub(crate) fn abandon_flight(&mut self) {
         self.in_flight = None;
@@ -336,6 +354,13 @@ impl<P: Clone, W> Queue<P, W> {
 
     pub(crate) fn request_chore(&mut self, chore: Chore) {
         self.chore = Some(chore);
+    }
+
+    /// Asks for healing, if the log is Failed.
+    pub(crate) fn request_heal(&mut self) {
+        if matches!(self.health, Health::Failed(_)) {
+            self.chore = Some(Chore::Heal);
+        }
     }
 
     /// A flush nobody waits for.

@@ -24,6 +24,8 @@ struct Shut {
     syncing: u64,
     syncs: u64,
     fails: Option<io::ErrorKind>,
+    chores: u64,
+    healed_end: u64,
 }
 
 struct FakeLog {
@@ -120,9 +122,11 @@ impl Log for FakeLog {
         shut.syncs += 1;
         shut.fails.map_or(Ok(()), |kind| Err(kind.into()))
     }
-    fn chore(&self, _chore: Chore) -> Result<(), ChoreError> {
-        match self.shut.lock().unwrap().fails {
-            None => Ok(()),
+    fn chore(&self, _chore: Chore) -> Result<u64, ChoreError> {
+        let mut shut = self.shut.lock().unwrap();
+        shut.chores += 1;
+        match shut.fails {
+            None => Ok(shut.healed_end),
             Some(io::ErrorKind::StorageFull) => {
                 Err(ChoreError::NoSpace(io::ErrorKind::StorageFull.into()))
             }
@@ -433,6 +437,44 @@ fn a_roll_without_space_leaves_the_log_online() {
         (*log.chores.lock().unwrap() == [(Chore::Roll, true)]).then_some(())
     });
     assert_eq!(t.log.gate.health(), Health::Online);
+}
+
+#[test]
+fn a_failed_log_is_healed_when_asked_and_goes_on() {
+    let t = Setup::calm();
+    t.log.hold(true);
+    t.append(0, &[Written, Forced]);
+    t.log.until_syncing(1);
+    t.log.shut.lock().unwrap().fails = Some(io::ErrorKind::Other);
+    t.log.hold(false);
+    assert!(t.log.until_released(2)[1].1.is_err());
+    assert!(!t.log.gate.is_online());
+    t.committer.request_heal(&t.log);
+    t.log.until("a try to heal", |log| {
+        (log.shut.lock().unwrap().chores >= 1).then_some(())
+    });
+    assert!(!t.log.gate.is_online(), "the disk is not well yet");
+    {
+        let mut shut = t.log.shut.lock().unwrap();
+        shut.fails = None;
+        shut.healed_end = 2;
+    }
+    t.committer.request_heal(&t.log);
+    t.log
+        .until("online", |log| log.gate.is_online().then_some(()));
+    assert_eq!(t.log.gate.high_watermark(), 2, "all of it is durable now");
+    assert_eq!(t.log.gate.durable(), 2);
+    t.append(2, &[Forced]);
+    assert_eq!(t.log.until_released(3)[2], (2, Ok(())));
+}
+
+#[test]
+fn healing_is_for_failed_logs_only() {
+    let t = Setup::calm();
+    t.committer.request_heal(&t.log);
+    t.append(0, &[Forced]);
+    t.log.until_released(1);
+    assert_eq!(t.log.shut.lock().unwrap().chores, 0);
 }
 
 #[test]

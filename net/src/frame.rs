@@ -280,3 +280,56 @@ impl Drop for Frame {
         self.pool.put(std::mem::take(&mut self.buffer));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn feed(reader: &mut FrameReader, mut bytes: &[u8], budget: &Arc<Budget>) -> Step {
+        let context = FrameContext {
+            budget,
+            pool: &Pool::new(),
+            frame_bytes_max: 100 * 1024 * 1024,
+        };
+        reader.take(&mut bytes, context)
+    }
+
+    #[test]
+    fn p09_a_buffer_grows_with_what_arrived_and_not_with_what_is_claimed() {
+        let budget = Budget::new(usize::MAX);
+        let mut reader = FrameReader::default();
+        let claimed = 100 * 1024 * 1024_i32;
+        feed(&mut reader, &claimed.to_be_bytes(), &budget);
+        assert_eq!(budget.used(), 100 * 1024 * 1024, "F1");
+        let mut arrived = 0;
+        while arrived < 8 * 1024 * 1024 {
+            let room = reader.spare().len();
+            assert!(room <= (16 * 1024).max(arrived), "F2: {room} for {arrived}");
+            reader.filled(room);
+            arrived += room;
+        }
+        drop(reader);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_frame_waits_for_the_budget_and_goes_on_with_its_permit() {
+        let budget = Budget::new(100);
+        let held = budget.try_reserve(80).unwrap();
+        let mut reader = FrameReader::default();
+        let step = feed(&mut reader, &[0, 0, 0, 30], &budget);
+        assert!(matches!(step, Step::NeedBudget(30)), "{step:?}");
+        drop(held);
+        reader.grant(budget.try_reserve(30).unwrap(), &Pool::new());
+        let step = feed(&mut reader, &[7; 30], &budget);
+        let Step::Frame(frame) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!((&frame[..], budget.used()), (&[7; 30][..], 30));
+        let last_slice = frame.slice(3..5);
+        drop(frame);
+        assert_eq!(budget.used(), 30);
+        drop(last_slice);
+        assert_eq!(budget.used(), 0);
+    }
+}

@@ -23,9 +23,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     answer_from(call, &broker.state_workers(), respond)
 }
 
-fn respond(asked: &Asked<'_>, request: CreateTopicsRequest) -> CreateTopicsResponse {
+fn respond(asked: &Asked<'_>, request: &CreateTopicsRequest) -> CreateTopicsResponse {
     let mut response = CreateTopicsResponse::default();
-    let twins = twins(&request);
+    let twins = twins(request);
     for topic in &request.topics {
         let outcome = if twins.contains(topic.name.as_str()) {
             Err(Refusal::new(

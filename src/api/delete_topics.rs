@@ -26,9 +26,9 @@ struct Named {
     id: Uuid,
 }
 
-fn respond(asked: &Asked<'_>, request: DeleteTopicsRequest) -> DeleteTopicsResponse {
+fn respond(asked: &Asked<'_>, request: &DeleteTopicsRequest) -> DeleteTopicsResponse {
     let mut response = DeleteTopicsResponse::default();
-    for named in named(&request, asked.version) {
+    for named in named(request, asked.version) {
         let mut row = DeletableTopicResult::default();
         row.name = named.name.as_deref().map(text);
         row.topic_id = named.id;
@@ -74,13 +74,10 @@ fn delete(asked: &Asked<'_>, named: &Named) -> Result<Arc<Topic>, (ErrorCode, Op
             let why = "Topic name and topic id can not both be set.".to_owned();
             return Err((ErrorCode::InvalidRequest, Some(why)));
         }
-        Some(name) => map.by_name(name).ok_or(ErrorCode::UnknownTopicOrPartition),
-        None => {
-            let found = map.by_id(topic_id_from_wire(named.id));
-            found.ok_or(ErrorCode::UnknownTopicId)
-        }
+        Some(name) => map.named(name),
+        None => map.with_id(topic_id_from_wire(named.id)),
     };
-    let topic = found.map_err(|code| (code, None))?;
+    let topic = found.map_err(|error| (ErrorCode::from(&error), None))?;
     asked
         .broker
         .delete_topic(topic)

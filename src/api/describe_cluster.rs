@@ -16,7 +16,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
 }
 
-fn respond(asked: &Asked<'_>, request: DescribeClusterRequest) -> DescribeClusterResponse {
+fn respond(asked: &Asked<'_>, request: &DescribeClusterRequest) -> DescribeClusterResponse {
     let mut response = DescribeClusterResponse::default();
     response.endpoint_type = request.endpoint_type;
     if request.endpoint_type != BROKERS {
@@ -27,7 +27,7 @@ fn respond(asked: &Asked<'_>, request: DescribeClusterRequest) -> DescribeCluste
     let (host, port) = asked.broker.endpoint(asked.conn);
     let mut broker = DescribeClusterBroker::default();
     broker.broker_id = asked.broker.node_id();
-    broker.host = text(&host);
+    broker.host = text(host);
     broker.port = i32::from(port);
     broker.rack = asked.broker.config.rack.as_deref().map(text);
     response.brokers = vec![broker];

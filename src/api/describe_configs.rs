@@ -21,7 +21,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
 }
 
-fn respond(asked: &Asked<'_>, request: DescribeConfigsRequest) -> DescribeConfigsResponse {
+fn respond(asked: &Asked<'_>, request: &DescribeConfigsRequest) -> DescribeConfigsResponse {
     let mut response = DescribeConfigsResponse::default();
     let form = Form {
         synonyms: request.include_synonyms,
@@ -47,8 +47,8 @@ fn entries(
             TopicName::parse(name)
                 .map_err(|e| (ErrorCode::InvalidTopicException, e.to_string()))?;
             let map = asked.broker.topics.load();
-            let topic = map.by_name(name);
-            let topic = topic.ok_or((ErrorCode::UnknownTopicOrPartition, String::new()))?;
+            let topic = map.named(name);
+            let topic = topic.map_err(|error| (ErrorCode::from(&error), error.to_string()))?;
             Ok(describe_topic(settings, &topic.config.load()))
         }
         BROKER => {

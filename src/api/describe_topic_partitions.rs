@@ -14,7 +14,7 @@ use super::codes::ErrorCode;
 use super::operations::ON_TOPIC;
 use super::{Asked, Call, answer, text, topic_id_to_wire};
 use crate::cluster::TopicName;
-use crate::topics::Topic;
+use crate::topics::{LookupError, Topic};
 
 /// Most partitions in one answer (`max.request.partition.size.limit`).
 const PARTITIONS_MAX: usize = 2000;
@@ -25,7 +25,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(
     asked: &Asked<'_>,
-    request: DescribeTopicPartitionsRequest,
+    request: &DescribeTopicPartitionsRequest,
 ) -> DescribeTopicPartitionsResponse {
     let map = asked.broker.topics.load();
     let mut names: Vec<String> = if request.topics.is_empty() {
@@ -44,9 +44,9 @@ fn respond(
     }
     for name in names.iter().filter(|name| name.as_str() >= first) {
         let from = if name == first { from.max(0) } else { 0 };
-        let done = match map.by_name(name) {
-            Some(topic) => page.add(topic, from),
-            None => page.add_unknown(name),
+        let done = match map.named(name) {
+            Ok(topic) => page.add(topic, from),
+            Err(error) => page.add_unknown(name, error),
         };
         if !done {
             break;
@@ -124,10 +124,10 @@ impl Page {
         cut_at.is_none()
     }
 
-    fn add_unknown(&mut self, name: &str) -> bool {
+    fn add_unknown(&mut self, name: &str, error: LookupError) -> bool {
         let mut row = DescribeTopicPartitionsResponseTopic::default();
         let code = if TopicName::parse(name).is_ok() {
-            ErrorCode::UnknownTopicOrPartition
+            ErrorCode::from(&error)
         } else {
             ErrorCode::InvalidTopicException
         };

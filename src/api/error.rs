@@ -72,7 +72,7 @@ impl From<&LookupError> for ErrorCode {
                 Self::UnknownTopicOrPartition
             }
             LookupError::UnknownTopicId => Self::UnknownTopicId,
-            LookupError::Offline => Self::KafkaStorageError,
+            LookupError::Offline | LookupError::Damaged => Self::KafkaStorageError,
         }
     }
 }

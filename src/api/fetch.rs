@@ -88,17 +88,13 @@ impl Ask {
         let mut parts = Vec::new();
         for topic in &request.topics {
             let found = if version >= TOPIC_IDS_FROM {
-                let found = map.by_id(topic_id_from_wire(topic.topic_id));
-                found.ok_or(ErrorCode::UnknownTopicId)
+                map.with_id(topic_id_from_wire(topic.topic_id))
             } else {
-                let found = map.by_name(topic.name.as_str());
-                found.ok_or(ErrorCode::UnknownTopicOrPartition)
+                map.named(topic.name.as_str())
             };
             for asked in &topic.partitions {
-                let partition = found.and_then(|topic| {
-                    let found = topic.partition(asked.index);
-                    found.cloned().map_err(|e| ErrorCode::from(&e))
-                });
+                let partition = found.and_then(|topic| topic.partition(asked.index));
+                let partition = partition.cloned().map_err(|e| ErrorCode::from(&e));
                 parts.push(AskedPart {
                     index: asked.index,
                     offset: Offset::new(asked.fetch_offset),

@@ -16,13 +16,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     answer_from(call, &broker.state_workers(), respond)
 }
 
-fn respond(asked: &Asked<'_>, request: InitProducerIdRequest) -> InitProducerIdResponse {
+fn respond(asked: &Asked<'_>, request: &InitProducerIdRequest) -> InitProducerIdResponse {
     let mut response = InitProducerIdResponse::default();
     response.producer_id = -1;
     response.producer_epoch = -1;
     response.ongoing_txn_producer_id = -1;
     response.ongoing_txn_producer_epoch = -1;
-    match new_id(asked, &request) {
+    match new_id(asked, request) {
         Ok(id) => {
             response.producer_id = id;
             response.producer_epoch = 0;

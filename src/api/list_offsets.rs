@@ -34,9 +34,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     answer_from(call, &pool, respond)
 }
 
-fn respond(asked: &Asked<'_>, request: ListOffsetsRequest) -> ListOffsetsResponse {
+fn respond(asked: &Asked<'_>, request: &ListOffsetsRequest) -> ListOffsetsResponse {
     let map = asked.broker.topics.load();
-    let twins = twins(&request);
+    let twins = twins(request);
     let mut response = ListOffsetsResponse::default();
     for topic in &request.topics {
         let mut result = ListOffsetsTopicResponse::default();
@@ -128,10 +128,9 @@ fn look_up(
     version: i16,
     committed: bool,
 ) -> Result<Option<Found>, ErrorCode> {
-    let topic = map
-        .by_name(topic)
-        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let partition = topic.partition(asked.partition_index);
+    let partition = map
+        .named(topic)
+        .and_then(|t| t.partition(asked.partition_index));
     let partition = partition.map_err(|e| ErrorCode::from(&e))?;
     if version < brought_by(asked.timestamp) {
         return Err(ErrorCode::UnsupportedVersion);

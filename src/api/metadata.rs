@@ -19,7 +19,7 @@ use super::{
     Asked, Call, MALFORMED, answer_from, reply, text, topic_id_from_wire, topic_id_to_wire,
 };
 use crate::cluster::TopicName;
-use crate::topics::{Topic, TopicMap};
+use crate::topics::{LookupError, Topic, TopicMap};
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
@@ -30,10 +30,10 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     if !missing(&call, &request).is_empty() {
         let broker = Arc::clone(call.broker);
         return answer_from(call, &broker.state_workers(), |asked, request| {
-            for name in creatable(&asked.broker.topics.load(), &request) {
+            for name in creatable(&asked.broker.topics.load(), request) {
                 asked.broker.auto_create(&name);
             }
-            respond(asked, &request)
+            respond(asked, request)
         });
     }
     let asked = Asked {
@@ -61,7 +61,10 @@ fn creatable(map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
     let names = names.filter_map(|topic| topic.name.as_ref());
     let names = names.map(|name| name.as_str());
     names
-        .filter(|name| map.by_name(name).is_none() && TopicName::parse(name).is_ok())
+        .filter(|name| {
+            matches!(map.named(name), Err(LookupError::UnknownTopic))
+                && TopicName::parse(name).is_ok()
+        })
         .map(str::to_owned)
         .collect()
 }
@@ -72,7 +75,7 @@ fn respond(asked: &Asked<'_>, request: &MetadataRequest) -> MetadataResponse {
     let (host, port) = asked.broker.endpoint(asked.conn);
     let mut broker = MetadataResponseBroker::default();
     broker.node_id = asked.broker.node_id();
-    broker.host = text(&host);
+    broker.host = text(host);
     broker.port = i32::from(port);
     broker.rack = asked.broker.config.rack.as_deref().map(text);
     response.brokers = vec![broker];
@@ -115,18 +118,19 @@ impl Rows {
         let by_id = !asked.topic_id.is_zero();
         let name = asked.name.as_ref().map(|name| name.as_str());
         let found = match name {
-            _ if by_id => map.by_id(topic_id_from_wire(asked.topic_id)),
-            Some(name) => map.by_name(name),
-            None => None,
+            _ if by_id => map.with_id(topic_id_from_wire(asked.topic_id)),
+            Some(name) => map.named(name),
+            None => Err(LookupError::UnknownTopicId),
         };
-        if let Some(topic) = found {
-            return self.good(topic);
-        }
+        let error = match found {
+            Ok(topic) => return self.good(topic),
+            Err(error) => error,
+        };
         let code = match name {
-            _ if by_id => ErrorCode::UnknownTopicId,
-            Some(name) if TopicName::parse(name).is_ok() => ErrorCode::UnknownTopicOrPartition,
-            Some(_) => ErrorCode::InvalidTopicException,
-            None => ErrorCode::InvalidRequest,
+            Some(name) if !by_id && TopicName::parse(name).is_err() => {
+                ErrorCode::InvalidTopicException
+            }
+            _ => ErrorCode::from(&error),
         };
         let mut row = MetadataResponseTopic::default();
         row.error_code = code.code();

@@ -7,8 +7,10 @@
 //! Handlers run on the net thread of their connection and hand blocking work
 //! to a pool. Message types of the wire are named only here and in net.
 
+mod alter_configs;
 mod api_versions;
 pub mod codes;
+mod create_partitions;
 mod create_topics;
 mod delete_topics;
 mod describe_cluster;
@@ -16,6 +18,7 @@ mod describe_configs;
 mod describe_topic_partitions;
 pub mod error;
 mod fetch;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod list_offsets;
 mod metadata;
@@ -94,7 +97,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 12] = [
+pub static TABLE: [Api; 15] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -117,6 +120,14 @@ pub static TABLE: [Api; 12] = [
         offset_for_leader_epoch::handle,
     ),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
+    api(33, "AlterConfigs", 0..=2, alter_configs::handle),
+    api(37, "CreatePartitions", 0..=3, create_partitions::handle),
+    api(
+        44,
+        "IncrementalAlterConfigs",
+        0..=1,
+        incremental_alter_configs::handle,
+    ),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
     api(
         75,
@@ -137,7 +148,7 @@ const MALFORMED: CloseReason = CloseReason::Service("the request cannot be decod
 const UNENCODABLE: CloseReason = CloseReason::Service("a response cannot be encoded (a bug)");
 
 /// Answers an API whose handler does no blocking work.
-fn answer<R>(call: Call<'_>, handle: impl FnOnce(&Asked<'_>, R) -> R::Response) -> Flow
+fn answer<R>(call: Call<'_>, handle: impl FnOnce(&Asked<'_>, &R) -> R::Response) -> Flow
 where
     R: RequestResponsePair,
 {
@@ -151,7 +162,7 @@ where
         conn: &call.conn.info,
         version,
     };
-    reply(call.slot, &handle(&asked, request), version);
+    reply(call.slot, &handle(&asked, &request), version);
     Flow::Done
 }
 
@@ -159,7 +170,7 @@ where
 fn answer_from<R>(
     call: Call<'_>,
     pool: &Workers,
-    handle: impl FnOnce(&Asked<'_>, R) -> R::Response + Send + 'static,
+    handle: impl FnOnce(&Asked<'_>, &R) -> R::Response + Send + 'static,
 ) -> Flow
 where
     R: RequestResponsePair + Send + 'static,
@@ -178,7 +189,7 @@ where
             conn: &conn,
             version,
         };
-        reply(slot, &handle(&asked, request), version);
+        reply(slot, &handle(&asked, &request), version);
     });
     Flow::Done
 }

@@ -19,7 +19,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(
     asked: &Asked<'_>,
-    request: OffsetForLeaderEpochRequest,
+    request: &OffsetForLeaderEpochRequest,
 ) -> OffsetForLeaderEpochResponse {
     let map = asked.broker.topics.load();
     let mut response = OffsetForLeaderEpochResponse::default();
@@ -56,10 +56,7 @@ fn end_of(
     topic: &str,
     asked: &OffsetForLeaderPartition,
 ) -> Result<Option<(i32, i64)>, ErrorCode> {
-    let topic = map
-        .by_name(topic)
-        .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-    let found = topic.partition(asked.partition);
+    let found = map.named(topic).and_then(|t| t.partition(asked.partition));
     let view = found.map_err(|e| ErrorCode::from(&e))?.view();
     match asked.current_leader_epoch {
         epoch if epoch >= 0 && epoch < view.leader_epoch().get() => {

@@ -30,7 +30,7 @@ use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
 use crate::timer::Deadline;
-use crate::topics::Topic;
+use crate::topics::{LookupError, Topic};
 use crate::tripwire;
 use crate::workers::Workers;
 
@@ -104,11 +104,9 @@ fn gate(broker: &Broker, request: &ProduceRequest, version: i16) -> (Layout, Vec
     let mut offers = Vec::new();
     for asked in &request.topics {
         let topic = if version >= TOPIC_IDS_FROM {
-            let found = map.by_id(topic_id_from_wire(asked.topic_id));
-            found.ok_or(ErrorCode::UnknownTopicId)
+            map.with_id(topic_id_from_wire(asked.topic_id))
         } else {
-            let found = map.by_name(asked.name.as_str());
-            found.ok_or(ErrorCode::UnknownTopicOrPartition)
+            map.named(asked.name.as_str())
         };
         for part in &asked.partitions {
             let records = part.records.as_ref();
@@ -142,15 +140,18 @@ fn refuse_twins(layout: &Layout, offers: &mut [Offer]) {
 fn gate_part(
     request: &ProduceRequest,
     version: i16,
-    topic: Result<&Arc<Topic>, ErrorCode>,
+    topic: Result<&Arc<Topic>, LookupError>,
     index: i32,
     records: Option<&Bytes>,
 ) -> Offer {
     if AckPolicy::from_acks(request.acks).is_none() {
         return Err(ErrorCode::InvalidRequiredAcks.into());
     }
-    let topic = topic?;
-    let partition = topic.partition(index).map_err(|e| ErrorCode::from(&e))?;
+    let partition = topic.and_then(|topic| topic.partition(index));
+    let (topic, partition) = match (topic, partition) {
+        (Ok(topic), Ok(partition)) => (topic, partition),
+        (Err(error), _) | (_, Err(error)) => return Err(ErrorCode::from(&error).into()),
+    };
     let config = topic.config.load();
     let rules = ProducerRules {
         max_batch_bytes: config.max_message_bytes,

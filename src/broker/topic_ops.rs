@@ -11,7 +11,7 @@ use crossbeam_channel::unbounded;
 use seawall_storage::{LogConfig, PartitionIndex, Stop, TopicId};
 
 use super::Broker;
-use crate::cluster::{self, ChangeError, CreateError, LogDirIndex};
+use crate::cluster::{self, ChangeError, CreateError, LogDirIndex, Progress};
 use crate::config::TopicConfig;
 use crate::partition::{OpenPartition, Partition, PartitionConfig};
 use crate::topics::{Slot, Topic};
@@ -53,7 +53,7 @@ impl Broker {
                 let (broker, entry, done) = (Arc::clone(self), Arc::clone(entry), done.clone());
                 let pool = dir.as_ref().ok().and_then(|dir| self.dir(*dir));
                 let open = move || {
-                    let slot = broker.open_partition(&entry, index, dir);
+                    let slot = broker.open_partition(&entry, index, &dir);
                     // The receiver outlives every job.
                     let _ = done.send((place, at, slot));
                 };
@@ -70,6 +70,8 @@ impl Broker {
                 *there = Some(slot);
             }
         }
+        let damaged = snapshot.damaged_names().map(|name| name.as_str().into());
+        self.topics.set_damaged(damaged.collect());
         let partitions: usize = slots.iter().map(Vec::len).sum();
         let topics: Vec<Arc<Topic>> = entries
             .iter()
@@ -90,7 +92,7 @@ impl Broker {
         &self,
         entry: &cluster::Topic,
         index: PartitionIndex,
-        dir: Result<LogDirIndex, String>,
+        dir: &Result<LogDirIndex, String>,
     ) -> Slot {
         let offline = |why: String| {
             log::error!("{}-{index} is offline: {why}", entry.name);
@@ -135,7 +137,7 @@ impl Broker {
 
     fn open_all(&self, entry: &cluster::Topic) -> Arc<Topic> {
         let slots = entry.places().map(|(index, dir)| {
-            self.open_partition(entry, index, dir.map_err(ToString::to_string))
+            self.open_partition(entry, index, &dir.map_err(ToString::to_string))
         });
         topic(entry, slots.collect())
     }
@@ -201,7 +203,7 @@ impl Broker {
         {
             return Err(ChangeError::Busy);
         }
-        let removal = match self.cluster.catalog.delete(topic.id) {
+        let mut removal = match self.cluster.catalog.delete(topic.id) {
             Ok(removal) => removal,
             Err(error) => {
                 self.open_again(topic);
@@ -209,9 +211,59 @@ impl Broker {
             }
         };
         self.topics.remove(topic);
+        // The name is free for another incarnation from here on (A4 of the
+        // partition: nobody makes files under the old one any more).
+        if let Progress::Stuck(error) = self.cluster.catalog.set_aside(&mut removal) {
+            log::warn!("topic {}: its name is not free yet: {error}", topic.name);
+        }
         let open = topic.open_partitions().map(Arc::downgrade).collect();
         self.removals.add(removal, open);
         log::info!("topic {} was deleted", topic.name);
+        Ok(())
+    }
+
+    /// Changes a topic's configuration; in force and durable when this returns.
+    ///
+    /// # Errors
+    /// The old one holds.
+    pub fn alter_topic(
+        &self,
+        topic: &Arc<Topic>,
+        overrides: &BTreeMap<String, String>,
+        validate_only: bool,
+    ) -> Result<(), ChangeError> {
+        if validate_only {
+            let checked = TopicConfig::resolve(&self.config.settings, overrides);
+            return checked.map(drop).map_err(ChangeError::Config);
+        }
+        let entry = self.cluster.catalog.set_overrides(topic.id, overrides)?;
+        topic.config.store(Arc::clone(&entry.config));
+        let config = self.partition_config(&entry.config);
+        for partition in topic.open_partitions() {
+            partition.set_config(&config);
+        }
+        log::info!("topic {}: its configuration was changed", topic.name);
+        Ok(())
+    }
+
+    /// Adds partitions up to a total; they can be used when this returns.
+    ///
+    /// # Errors
+    /// Nothing was added, or the error says what stays.
+    pub fn add_partitions(&self, topic: &Arc<Topic>, total: i32) -> Result<(), ChangeError> {
+        let entry = self.cluster.catalog.add_partitions(topic.id, total)?;
+        let mut partitions = topic.partitions.clone();
+        for (index, dir) in entry.places().skip(partitions.len()) {
+            partitions.push(self.open_partition(&entry, index, &dir.map_err(ToString::to_string)));
+        }
+        let grown = Arc::new(Topic {
+            name: Arc::clone(&topic.name),
+            id: topic.id,
+            config: arc_swap::ArcSwap::new(Arc::clone(&entry.config)),
+            partitions,
+        });
+        self.topics.insert(&[grown]);
+        log::info!("topic {} has {total} partitions now", topic.name);
         Ok(())
     }
 

@@ -185,7 +185,6 @@ impl Catalog {
 
     /// Renames the directories of deleted topics aside and gives their names free. What cannot be renamed now is tried
     /// again by every [`Catalog::remove_step`].
-    #[allow(dead_code, reason = "a broker may leave it to remove_step")]
     pub(crate) fn set_aside(&self, removal: &mut Removal) -> Progress {
         if !self.is_fresh() {
             return Progress::NotFresh;
@@ -207,7 +206,6 @@ impl Catalog {
     }
 
     /// Replaces the overrides of a topic; durable and in force when this returns.
-    #[allow(dead_code, reason = "no API alters configurations yet")]
     pub(crate) fn set_overrides(
         &self,
         id: TopicId,
@@ -234,7 +232,6 @@ impl Catalog {
     }
 
     /// Adds partitions up to a total; durable and usable when this returns.
-    #[allow(dead_code, reason = "no API adds partitions yet")]
     pub(crate) fn add_partitions(
         &self,
         id: TopicId,

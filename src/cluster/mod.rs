@@ -39,7 +39,7 @@ pub(crate) use claim::DirClaim;
 pub(crate) use identity_error::IdentityError;
 pub(crate) use ids::ClusterId;
 pub(crate) use log_dirs::{LogDirIndex, LogDirs};
-pub(crate) use names::TopicName;
+pub(crate) use names::{TopicName, root};
 pub(crate) use open_catalog::Finding;
 pub(crate) use owner_file::HostFacts;
 pub(crate) use ownership::Ownership;

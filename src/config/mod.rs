@@ -22,6 +22,7 @@ pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
 pub(crate) use listeners::{Advertised, Listener};
 pub(crate) use settings::Settings;
+pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use seawall_committer::{Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal};
+use seawall_committer::{AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal};
 use seawall_net::Unparker;
 use seawall_storage::{
     BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,
@@ -85,11 +85,14 @@ impl Partition {
     /// The only place that appends. Nothing is told to anybody in here (A2).
     fn write(self: &Arc<Self>, items: &[LaneItem]) -> Written {
         let now = now();
+        // With the dial turned nobody waits, and nothing is promised.
+        let honest = self.flush_messages.load(Ordering::Relaxed) <= 1;
         let offered: Vec<Offered> = items
             .iter()
             .map(|item| Offered {
                 batch: item.batch.clone(),
                 append_time: item.stamp.then_some(now),
+                keep: honest && item.policy == AckPolicy::Forced,
             })
             .collect();
         let watched = Partition::watch(self, Call::Append);

@@ -27,11 +27,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use seawall_committer::{
-    Call, CallGuard, Chore, ChoreError, Committer, Gate, Health, Log as CommitLog, Refusal, Watched,
+    Call, CallGuard, Chore, ChoreError, Committer, Failure, Gate, Health, Log as CommitLog,
+    Refusal, Watched,
 };
 use seawall_storage::{
-    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, Offset, OpenError, OpenOptions,
-    PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
+    OpenOptions, PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -92,11 +93,15 @@ pub struct Partition {
     flush_messages: AtomicU64,
     flush_ms: AtomicU64,
     deleted: AtomicBool,
+    counted_failed: AtomicBool,
     /// A4. Read-locked by whoever makes files; write-locked once, to retire.
     files: RwLock<()>,
     /// When the oldest record that is not flushed was written, in ms since the
     /// epoch; 0 when there is none.
     dirty_since_ms: AtomicI64,
+    /// When a Failed partition is tried again, and the pause after that.
+    heal_at_ms: AtomicI64,
+    heal_pause_ms: AtomicI64,
     /// When the log first grew durably since its last checkpoint.
     uncheckpointed_since_ms: AtomicI64,
 }
@@ -124,7 +129,8 @@ impl Partition {
             progress,
         };
         let log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
-        Ok(Arc::new(Self {
+        let starts_failed = log.state() == LogState::Failed;
+        let partition = Arc::new(Self {
             topic: what.topic,
             index: what.index,
             dir: Arc::clone(dir),
@@ -136,10 +142,19 @@ impl Partition {
             flush_messages: AtomicU64::new(config.flush_messages),
             flush_ms: AtomicU64::new(config.flush_ms),
             deleted: AtomicBool::new(false),
+            counted_failed: AtomicBool::new(false),
             files: RwLock::new(()),
             dirty_since_ms: AtomicI64::new(0),
+            heal_at_ms: AtomicI64::new(0),
+            heal_pause_ms: AtomicI64::new(HEAL_PAUSE_MIN_MS),
             uncheckpointed_since_ms: AtomicI64::new(0),
-        }))
+        });
+        if starts_failed {
+            // Recovery could not sync what it found (D9): what is known to be
+            // durable is served, and nothing appended.
+            Committer::fail(&*partition, Failure::Io(std::io::ErrorKind::Other));
+        }
+        Ok(partition)
     }
 
     /// The log dir it lives on.
@@ -243,6 +258,7 @@ impl Partition {
     /// What is due by the clock: background flush, checkpoint. Cheap when
     /// nothing is.
     pub fn sweep(self: &Arc<Self>, now_ms: i64) {
+        self.sweep_failed(now_ms);
         let dirty = self.dirty_since_ms.load(Ordering::Relaxed);
         let flush_ms = i64::try_from(self.flush_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         if dirty != 0 && now_ms.saturating_sub(dirty) >= flush_ms {
@@ -257,6 +273,26 @@ impl Partition {
     /// Forgets idle producers.
     pub fn expire_producers(&self) {
         self.log.lock().expire_producers(now());
+    }
+
+    /// A Failed partition is tried again, with growing pauses: first whether
+    /// its log dir takes a write and a sync at all.
+    fn sweep_failed(self: &Arc<Self>, now_ms: i64) {
+        if self.is_online() || !matches!(self.health(), Health::Failed(_)) {
+            self.heal_pause_ms.store(HEAL_PAUSE_MIN_MS, Ordering::Relaxed);
+            return;
+        }
+        if now_ms < self.heal_at_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        let pause = self.heal_pause_ms.load(Ordering::Relaxed);
+        self.heal_at_ms.store(now_ms.saturating_add(pause), Ordering::Relaxed);
+        self.heal_pause_ms.store((pause * 2).min(HEAL_PAUSE_MAX_MS), Ordering::Relaxed);
+        let partition = Arc::clone(self);
+        self.dir.state.submit(move || match partition.dir.probe() {
+            Ok(()) => partition.dir.committer.request_heal(&partition),
+            Err(error) => log::warn!("{}: the disk is not well yet: {error}", partition.dir.path.display()),
+        });
     }
 
     fn submit_checkpoint(self: &Arc<Self>) {
@@ -277,17 +313,6 @@ impl Partition {
             log::warn!("{topic}-{index}: no checkpoint was written: {error}");
         }
         self.log.lock().checkpoint_done(done.ok());
-    }
-
-    /// While a partition is Failed, a damaged batch found by the next start
-    /// need not be corruption (DESIGN 7).
-    fn tell_the_claim(&self) {
-        let claim = Arc::clone(&self.dir.claim);
-        self.dir.state.submit(move || {
-            if let Err(error) = claim.set_recovered(false) {
-                log::warn!("{}: {error}", claim.dir().display());
-            }
-        });
     }
 
     fn refusal_by_health(&self) -> Option<AppendError> {
@@ -328,6 +353,27 @@ impl Partition {
         Ok(())
     }
 
+    /// No append runs meanwhile: a failed log takes none.
+    fn heal(&self) -> Result<(), ChoreError> {
+        let Some(_making_files) = self.making_files() else {
+            return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
+        };
+        let plan = self.log.lock().heal_plan();
+        let plan = plan.ok_or_else(|| ChoreError::Failed(std::io::ErrorKind::Unsupported.into()))?;
+        let healed = plan.run().map_err(ChoreError::Failed)?;
+        let mut log = self.log.lock();
+        let loss = log.heal_done(healed);
+        self.view.store(log.read_view());
+        drop(log);
+        let (topic, index) = (&self.topic, self.index);
+        log::warn!("{topic}-{index}: healed, appends go on in a new epoch");
+        if loss.records > 0 {
+            let lost = loss.records;
+            log::error!("{topic}-{index}: {lost} records of acks=1 could not be read back");
+        }
+        Ok(())
+    }
+
     fn cut(&self) -> Result<(), ChoreError> {
         let plan = self.log.lock().cut_plan();
         if let Some(plan) = plan {
@@ -337,6 +383,10 @@ impl Partition {
         Ok(())
     }
 }
+
+/// Pauses between tries to heal a partition.
+const HEAL_PAUSE_MIN_MS: i64 = 1_000;
+const HEAL_PAUSE_MAX_MS: i64 = 60_000;
 
 /// The wall clock, for record timestamps only.
 pub fn now() -> Timestamp {
@@ -381,11 +431,13 @@ impl CommitLog for Partition {
         synced
     }
 
-    fn chore(&self, chore: Chore) -> Result<(), ChoreError> {
+    fn chore(&self, chore: Chore) -> Result<u64, ChoreError> {
         match chore {
-            Chore::Roll => self.roll(),
-            Chore::Cut => self.cut(),
+            Chore::Roll => self.roll()?,
+            Chore::Cut => self.cut()?,
+            Chore::Heal => self.heal()?,
         }
+        Ok(unsigned(self.log.lock().end_offset()))
     }
 
     fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
@@ -431,8 +483,9 @@ impl CommitLog for Partition {
         if let Some(error) = self.refusal_by_health() {
             self.lane.refuse_all(&error, &self.dir.queued);
         }
-        if matches!(self.gate.health(), Health::Failed(_)) {
-            self.tell_the_claim();
+        let failed = matches!(self.gate.health(), Health::Failed(_));
+        if self.counted_failed.swap(failed, Ordering::AcqRel) != failed {
+            self.dir.count_failed(failed);
         }
         self.readers.wake_all();
     }

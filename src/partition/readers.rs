@@ -20,11 +20,14 @@ pub trait ReadWaiter: Send + Sync {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ReaderKey(u64);
 
+/// A fetch, and the place of the partition in it.
+type Waiting = (Arc<dyn ReadWaiter>, usize);
+
 /// The fetches that wait at one partition.
 #[derive(Default)]
 pub struct Readers {
     next: AtomicU64,
-    waiting: Mutex<HashMap<u64, (Arc<dyn ReadWaiter>, usize)>>,
+    waiting: Mutex<HashMap<u64, Waiting>>,
 }
 
 impl Readers {

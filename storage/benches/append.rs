@@ -97,7 +97,8 @@ fn group_append(c: &mut Criterion) {
         let offered = vec![
             Offered {
                 batch,
-                append_time: None
+                append_time: None,
+                keep: true,
             };
             count
         ];
@@ -119,7 +120,8 @@ fn read(c: &mut Criterion) {
     let offered = vec![
         Offered {
             batch,
-            append_time: None
+            append_time: None,
+            keep: true,
         };
         64
     ];
@@ -157,6 +159,7 @@ fn open_clean(c: &mut Criterion) {
     let offered = [Offered {
         batch,
         append_time: None,
+        keep: true,
     }];
     for partition in 0..200 {
         let dir = temp.path().join(partition.to_string());

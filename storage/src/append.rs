@@ -12,6 +12,7 @@ use std::io::{self, IoSlice};
 
 use crate::batch::{Batch, BatchHeader, HEADER_BYTES};
 use crate::disk::{DiskFile, WriteEnded, is_no_space, write_all_at};
+use crate::heal::Kept;
 use crate::index_file::MaxTime;
 use crate::live_index::IndexEntry;
 use crate::log::{LastBatch, Log, LogState};
@@ -28,6 +29,9 @@ pub struct Offered {
     pub batch: Batch,
     /// Set on topics with `LogAppendTime`.
     pub append_time: Option<Timestamp>,
+    /// Keep it in memory until a flush covers it: healing takes it from there (DESIGN 5). For batches that somebody waits
+    /// to see on stable storage.
+    pub keep: bool,
 }
 
 /// What became of an offered batch.
@@ -110,7 +114,7 @@ impl Log {
         }
         let staged = self.stage(group, now);
         let written = self.write(group, &staged);
-        self.settle(staged, written, now)
+        self.settle(group, staged, written)
     }
 
     /// Judges each batch as if those before it had been written already.
@@ -182,9 +186,9 @@ impl Log {
     /// Keeps the wholly written prefix and takes the rest back (A1).
     fn settle(
         &mut self,
+        offered: &[Offered],
         group: Group,
         written: Result<(), WriteEnded>,
-        now: Timestamp,
     ) -> GroupOutcome {
         let Group {
             mut verdicts,
@@ -203,7 +207,13 @@ impl Log {
         };
         let before = (self.end, self.end_position);
         for batch in &staged {
-            self.advance(batch, now);
+            self.advance(&batch.header, (batch.position, batch.end), self.now);
+            if let Some(offered) = offered.get(batch.index).filter(|o| o.keep) {
+                self.kept.push_back(Kept {
+                    header: batch.header,
+                    batch: offered.batch.clone(),
+                });
+            }
         }
         GroupOutcome {
             verdicts,
@@ -244,32 +254,38 @@ impl Log {
         }
     }
 
-    fn advance(&mut self, batch: &Staged, now: Timestamp) {
+    /// The batch of `header` stands in the active file from `place.0` to `place.1`.
+    pub(crate) fn advance(
+        &mut self,
+        header: &BatchHeader,
+        place: (Position, Position),
+        now: Timestamp,
+    ) {
         let interval = self.config.index_interval_bytes;
         let Some(active) = self.active.as_mut() else {
             return;
         };
-        let relative = active.segment.relative(batch.header.base_offset);
+        let relative = active.segment.relative(header.base_offset);
         let time = MaxTime {
-            time: batch.header.max_timestamp,
+            time: header.max_timestamp,
             offset: relative,
         };
         active.max = MaxTime::later(active.max, Some(time));
         active.first_append.get_or_insert(now);
-        if batch.position.since(active.indexed_at) >= interval {
+        if place.0.since(active.indexed_at) >= interval {
             let max = active.max.unwrap_or(time);
-            let position = u32::try_from(batch.position.0).unwrap_or(u32::MAX);
+            let position = u32::try_from(place.0.0).unwrap_or(u32::MAX);
             active
                 .index
                 .push(IndexEntry::new((relative, position), max));
-            active.indexed_at = batch.position;
+            active.indexed_at = place.0;
         }
-        self.end = batch.header.next_offset();
-        self.end_position = batch.end;
+        self.end = header.next_offset();
+        self.end_position = place.1;
         self.last_batch = LastBatch {
-            base: batch.header.base_offset,
-            position: batch.position,
-            crc: batch.header.crc,
+            base: header.base_offset,
+            position: place.0,
+            crc: header.crc,
         };
     }
 }

@@ -15,7 +15,10 @@ impl ReadView {
         if to <= from {
             return 0;
         }
-        let growing = self.segments.last().and_then(|s| Some((s, s.live.as_ref()?)));
+        let growing = self
+            .segments
+            .last()
+            .and_then(|s| Some((s, s.live.as_ref()?)));
         let Some((segment, live)) = growing.filter(|(_, live)| from >= live.from_offset) else {
             return u64::MAX;
         };

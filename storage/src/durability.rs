@@ -128,6 +128,13 @@ impl Log {
         self.durable
             .grow(point.position.since(active.synced), point.end);
         active.synced = point.position;
+        let durable = self.durable.end;
+        while let Some(first) = self.kept.front() {
+            if first.header.next_offset() > durable {
+                break;
+            }
+            self.kept.pop_front();
+        }
     }
 
     /// Whether `checkpoint_plan` has something to do. Ask after a flush, after a roll and from a timer.
@@ -244,6 +251,11 @@ impl Durable {
     pub(crate) fn grow(&mut self, bytes: u64, end: Offset) {
         self.bytes = self.bytes.saturating_add(bytes);
         self.end = self.end.max(end);
+    }
+
+    /// Healing made everything up to `end` durable. What was captured for a checkpoint spoke of the old file.
+    pub(crate) fn healed(&mut self, end: Offset) {
+        (self.end, self.captured) = (end, None);
     }
 
     /// The first checkpoint is due a while after the first append, not at once.

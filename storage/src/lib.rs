@@ -8,7 +8,9 @@
 mod append;
 pub mod batch;
 pub mod disk;
+mod distance;
 mod durability;
+mod heal;
 mod index_file;
 mod live_index;
 mod log;
@@ -24,13 +26,13 @@ mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
-mod distance;
 mod types;
 mod view;
 
 pub use append::{BatchVerdict, GroupOutcome, Offered, WriteStop};
 pub use batch::{Attributes, Batch, BatchError, BatchHeader, Codec, ProducerRules};
 pub use durability::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint};
+pub use heal::{HealLoss, HealPlan, Healed};
 pub use log::{Log, LogConfig, LogState};
 pub use lookup::TimedOffset;
 pub use manifest::{Checkpoint, Manifest};

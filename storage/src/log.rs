@@ -11,11 +11,13 @@
 //!     a start, and the rest of a write that found no space is cut before the next one (D5).
 //! W3. Producer facts in memory are those of exactly the batches below `end`.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile};
 use crate::durability::Durable;
+use crate::heal::Kept;
 use crate::index_file::MaxTime;
 use crate::live_index::{IndexEntry, LiveIndex};
 use crate::names::SegmentName;
@@ -113,6 +115,8 @@ pub struct Log {
     pub(crate) state: LogState,
     pub(crate) durable: Durable,
     pub(crate) now: Timestamp,
+    /// Batches that a flush has to cover, oldest first.
+    pub(crate) kept: VecDeque<Kept>,
     /// Segments whose index files do not cover them yet.
     pub(crate) index_owed: Vec<Arc<Segment>>,
     /// Temporary files that a crash left.
@@ -164,6 +168,7 @@ impl Log {
             },
             durable: Durable::up_to(found.end),
             now: options.now,
+            kept: VecDeque::new(),
             index_owed: found.index_owed,
             leftovers: found.leftovers,
             new_dir: found.new_dir,
@@ -324,12 +329,13 @@ impl Log {
         self.active = Some(active);
         (self.end_position, self.last_batch) = (Position::ZERO, LastBatch::default());
         self.durable.start_clock(self.now);
+        self.kept.clear();
         (self.new_dir, self.changed) = (false, true);
         self.leftovers.clear();
         Ok(())
     }
 
-    fn activate(&self, new: NewSegment) -> Active {
+    pub(crate) fn activate(&self, new: NewSegment) -> Active {
         let index = Arc::new(LiveIndex::default());
         let live = LivePart {
             index: Arc::clone(&index),

@@ -114,6 +114,22 @@ impl Producers {
         self.entries.is_empty()
     }
 
+    /// Forgets what was written at `end` and beyond: the log has it no more. A producer that is left with nothing may begin
+    /// with any sequence, like an unknown one.
+    pub(crate) fn forget_from(&mut self, end: Offset) {
+        self.entries.retain(|_, entry| {
+            let kept = entry.window.map(|slot| slot.filter(|past| past.last < end));
+            entry.window = [None; WINDOW];
+            let mut free = entry.window.iter_mut();
+            for past in kept.into_iter().flatten() {
+                if let Some(slot) = free.next() {
+                    *slot = Some(past);
+                }
+            }
+            entry.last_batch().is_some()
+        });
+    }
+
     /// All producers, in any order.
     pub fn iter(&self) -> impl Iterator<Item = (ProducerId, &ProducerEntry)> {
         self.entries.iter().map(|(id, entry)| (*id, entry))

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
 use seawall_testkit::kafka_wire::fetch_response::PartitionData;
-use seawall_testkit::kafka_wire::{CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest};
+use seawall_testkit::kafka_wire::{
+    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, OffsetForLeaderEpochRequest,
+};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw, Rec};
@@ -404,6 +406,34 @@ fn f08_a_fetch_with_an_error_in_it_does_not_wait() {
 }
 
 #[test]
+fn f08_a_fetch_of_no_partition_has_nothing_to_wait_for() {
+    let broker = broker();
+    let mut raw = broker.connect();
+    let topic = create_topic(&mut raw, &broker.fresh("f08"), 1, &[]);
+    // What the Java client sends at a close, to end a session that it does not have.
+    let limits = FetchLimits {
+        max_wait_ms: 5_000,
+        ..AT_ONCE
+    };
+    for version in [7, 12, 18] {
+        let mut request = requests::fetch(version, &topic, limits, &[]);
+        request.topics.clear();
+        let started = Instant::now();
+        let answer = raw.call::<FetchRequest>(version, &request);
+        assert_eq!(
+            (answer.error_code, answer.responses.len()),
+            (codes::NONE, 0),
+            "v{version}"
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(4),
+            "v{version}: waited {:?}",
+            started.elapsed()
+        );
+    }
+}
+
+#[test]
 fn f10_no_epoch_ends_below_what_a_reader_was_shown() {
     let mut broker = crate::setup().set("log.flush.interval.ms", "1000").start();
     let mut raw = broker.connect();
@@ -575,5 +605,8 @@ fn recreate(raw: &mut Raw, name: &str) -> TopicRef {
         (topic.error_code == codes::NONE).then_some(topic.topic_id)
     });
     calls::until_usable(raw, name, 1);
-    TopicRef { name: name.to_owned(), id }
+    TopicRef {
+        name: name.to_owned(),
+        id,
+    }
 }

@@ -4,11 +4,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::BatchBuilder;
 use seawall_testkit::calls::create_topic;
 use seawall_testkit::kafka_wire::{
-    ApiVersionsRequest, DescribeClusterRequest, DescribeTopicPartitionsRequest, KafkaRequest, MetadataRequest,
+    ApiVersionsRequest, DescribeClusterRequest, DescribeTopicPartitionsRequest, KafkaRequest,
+    MetadataRequest,
 };
 use seawall_testkit::kafka_wire_core::ApiVersion;
 use seawall_testkit::raw::{is_flexible, request_payload};
-use seawall_testkit::requests::{self, FetchFrom, TopicRef};
+use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, TopicRef};
 
 use super::codes;
 use super::protocol::advertised;
@@ -28,92 +29,78 @@ const LIES: [&[u8]; 7] = [
     &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
 ];
 
+/// (key, version, whether it is flexible, body).
+type RequestBody = (i16, i16, bool, Bytes);
+
 /// A request of every kind with something in every array, so that there are lengths to lie about.
-fn bodies(version_of: impl Fn(i16) -> Vec<i16>, topic: &TopicRef) -> Vec<(i16, i16, bool, Bytes)> {
+fn bodies(version_of: impl Fn(i16) -> Vec<i16>, topic: &TopicRef) -> Vec<RequestBody> {
     let mut all = Vec::new();
-    for version in version_of(0) {
-        let records = Some(BatchBuilder::of(&["x"]).build());
-        put(
-            &mut all,
-            version,
-            &requests::produce(version, topic, -1, vec![(0, records)]),
-        );
-    }
-    for version in version_of(1) {
-        put(
-            &mut all,
-            version,
-            &requests::fetch(version, topic, requests::AT_ONCE, &[FetchFrom::new(0, 0)]),
-        );
-    }
-    for version in version_of(2) {
-        put(
-            &mut all,
-            version,
-            &requests::list_offsets(&topic.name, 0, -1),
-        );
-    }
-    for version in version_of(3) {
-        put(
-            &mut all,
-            version,
-            &requests::metadata(version, &[&topic.name]),
-        );
-    }
-    for version in version_of(18) {
-        put(&mut all, version, &ApiVersionsRequest::default());
-    }
-    for version in version_of(19) {
-        let mut request = requests::create_topics(vec![requests::topic(
-            &topic.name,
-            1,
-            &[("retention.ms", "1")],
-        )]);
-        request.validate_only = true;
-        put(&mut all, version, &request);
-    }
-    for version in version_of(20) {
-        put(
-            &mut all,
-            version,
-            &requests::delete_topics(version, &["no-such-topic"]),
-        );
-    }
-    for version in version_of(22) {
-        put(&mut all, version, &requests::init_producer_id());
-    }
-    for version in version_of(23) {
-        put(
-            &mut all,
-            version,
-            &requests::offset_for_leader_epoch(&topic.name, 0, 0),
-        );
-    }
-    for version in version_of(32) {
-        put(
-            &mut all,
-            version,
-            &super::topics::describe(2, &topic.name, Some(&["a", "b"])),
-        );
-    }
-    for version in version_of(60) {
-        put(&mut all, version, &DescribeClusterRequest::default());
-    }
-    for version in version_of(75) {
-        put(
-            &mut all,
-            version,
-            &DescribeTopicPartitionsRequest::default(),
-        );
+    for key in [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 75] {
+        for version in version_of(key) {
+            all.push(body(key, version, topic));
+        }
     }
     all
 }
 
-fn put<R: KafkaRequest>(all: &mut Vec<(i16, i16, bool, Bytes)>, version: i16, request: &R) {
+fn body(key: i16, version: i16, topic: &TopicRef) -> RequestBody {
+    let name = topic.name.as_str();
+    match key {
+        0 => {
+            let records = Some(BatchBuilder::of(&["x"]).build());
+            encoded(
+                version,
+                &requests::produce(version, topic, -1, vec![(0, records)]),
+            )
+        }
+        1 => encoded(
+            version,
+            &requests::fetch(version, topic, AT_ONCE, &[FetchFrom::new(0, 0)]),
+        ),
+        2 => encoded(version, &requests::list_offsets(name, 0, -1)),
+        3 => encoded(version, &requests::metadata(version, &[name])),
+        18 => encoded(version, &ApiVersionsRequest::default()),
+        19 => {
+            let topic = requests::topic(name, 1, &[("retention.ms", "1")]);
+            let mut request = requests::create_topics(vec![topic]);
+            request.validate_only = true;
+            encoded(version, &request)
+        }
+        20 => encoded(
+            version,
+            &requests::delete_topics(version, &["no-such-topic"]),
+        ),
+        22 => encoded(version, &requests::init_producer_id()),
+        23 => encoded(version, &requests::offset_for_leader_epoch(name, 0, 0)),
+        32 => encoded(
+            version,
+            &super::topics::describe(2, name, Some(&["a", "b"])),
+        ),
+        33 => encoded(
+            version,
+            &requests::alter_configs(name, &[("retention.ms", "1")]),
+        ),
+        37 => {
+            // Many partitions are an honest wish and cost what they cost.
+            let mut request = requests::create_partitions(name, 2);
+            request.validate_only = true;
+            encoded(version, &request)
+        }
+        44 => encoded(
+            version,
+            &requests::incremental_alter(name, &[("retention.ms", 0, Some("1"))]),
+        ),
+        60 => encoded(version, &DescribeClusterRequest::default()),
+        75 => encoded(version, &DescribeTopicPartitionsRequest::default()),
+        _ => panic!("no body for key {key}"),
+    }
+}
+
+fn encoded<R: KafkaRequest>(version: i16, request: &R) -> RequestBody {
     let body = request
         .encode_to_bytes(ApiVersion::new(version))
         .expect("a body");
-    all.push((R::API_KEY.value(), version, is_flexible::<R>(version), body));
+    (R::API_KEY.value(), version, is_flexible::<R>(version), body)
 }
 
 /// The same bytes with a lie written over them.
@@ -151,6 +138,8 @@ fn p09_lengths_that_lie_in_every_request_cost_no_memory() {
                 let mut raw = broker.connect();
                 raw.send_body(key, version, flexible, &with_lie(&body, at, lie));
                 raw.finish_sending();
+                // Answered or not, it must be read to its end before this side is gone.
+                while raw.read_frame().is_some() {}
                 sent += 1;
             }
         }
@@ -163,84 +152,86 @@ fn p09_lengths_that_lie_in_every_request_cost_no_memory() {
     );
 }
 
+/// What it is, key, version, whether it is flexible, body.
+const BEYOND_THE_FRAME: [(&str, i16, i16, bool, &[u8]); 12] = [
+    (
+        "Metadata v1, 2^31-1 topics",
+        3,
+        1,
+        false,
+        b"\x7f\xff\xff\xff",
+    ),
+    (
+        "Metadata v1, a name of length -2",
+        3,
+        1,
+        false,
+        b"\0\0\0\x01\xff\xfe",
+    ),
+    (
+        "Metadata v1, a name longer than the frame",
+        3,
+        1,
+        false,
+        b"\0\0\0\x01\x7f\xff",
+    ),
+    (
+        "Metadata v9, 2^32-1 topics",
+        3,
+        9,
+        true,
+        b"\xff\xff\xff\xff\x0f",
+    ),
+    (
+        "Metadata v9, an overlong varint",
+        3,
+        9,
+        true,
+        b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    ),
+    (
+        "Metadata v9, a compact name of 2^32-2",
+        3,
+        9,
+        true,
+        b"\x02\xff\xff\xff\xff\x0f",
+    ),
+    (
+        "CreateTopics v2, 2^31-1 topics",
+        19,
+        2,
+        false,
+        b"\x7f\xff\xff\xff\0\0\0\x01\0",
+    ),
+    (
+        "CreateTopics v7, 2^31 topics",
+        19,
+        7,
+        true,
+        b"\xff\xff\xff\xff\x07\0\0\0\x01\0\0",
+    ),
+    (
+        "ListOffsets v1, 2^31-1 topics",
+        2,
+        1,
+        false,
+        b"\xff\xff\xff\xff\x7f\xff\xff\xff",
+    ),
+    (
+        "Produce v3, 2^31-1 topics",
+        0,
+        3,
+        false,
+        b"\xff\xff\xff\xff\0\0\0\x01\x7f\xff\xff\xff",
+    ),
+    ("Metadata v9, cut in the middle", 3, 9, true, b"\x02\x05"),
+    ("Metadata v1, no body", 3, 1, false, b""),
+];
+
 #[test]
 fn p09_counts_and_lengths_beyond_the_frame_close_the_connection() {
     let broker = broker();
-    let inputs: [(&str, i16, i16, bool, &[u8]); 12] = [
-        (
-            "Metadata v1, 2^31-1 topics",
-            3,
-            1,
-            false,
-            &[0x7f, 0xff, 0xff, 0xff],
-        ),
-        (
-            "Metadata v1, a name of length -2",
-            3,
-            1,
-            false,
-            &[0, 0, 0, 1, 0xff, 0xfe],
-        ),
-        (
-            "Metadata v1, a name longer than the frame",
-            3,
-            1,
-            false,
-            &[0, 0, 0, 1, 0x7f, 0xff],
-        ),
-        (
-            "Metadata v9, 2^32-1 topics",
-            3,
-            9,
-            true,
-            &[0xff, 0xff, 0xff, 0xff, 0x0f],
-        ),
-        (
-            "Metadata v9, an overlong varint",
-            3,
-            9,
-            true,
-            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
-        ),
-        (
-            "Metadata v9, a compact name of 2^32-2",
-            3,
-            9,
-            true,
-            &[2, 0xff, 0xff, 0xff, 0xff, 0x0f],
-        ),
-        (
-            "CreateTopics v2, 2^31-1 topics",
-            19,
-            2,
-            false,
-            &[0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0],
-        ),
-        (
-            "CreateTopics v7, 2^31 topics",
-            19,
-            7,
-            true,
-            &[0xff, 0xff, 0xff, 0xff, 0x07, 0, 0, 0, 1, 0, 0],
-        ),
-        (
-            "ListOffsets v1, 2^31-1 topics",
-            2,
-            1,
-            false,
-            &[0xff, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff],
-        ),
-        (
-            "Produce v3, 2^31-1 topics",
-            0,
-            3,
-            false,
-            &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 1, 0x7f, 0xff, 0xff, 0xff],
-        ),
-        ("Metadata v9, cut in the middle", 3, 9, true, &[2, 5]),
-        ("Metadata v1, no body", 3, 1, false, &[]),
-    ];
-    for (what, key, version, flexible, body) in inputs {
+    for (what, key, version, flexible, body) in BEYOND_THE_FRAME {
         let mut raw = broker.connect();
         raw.send_body(key, version, flexible, body);
         raw.expect_closed(what);
@@ -297,6 +288,7 @@ fn p10_random_bodies_below_a_valid_header_cost_nothing() {
         let mut raw = broker.connect();
         raw.send_body(key, version, round % 4 < 2, &body);
         raw.finish_sending();
+        while raw.read_frame().is_some() {}
     }
     advertised(&mut broker.connect());
     let growth = broker.proc_status("VmHWM") - before;
@@ -423,7 +415,10 @@ fn api_versions_may_be_sent_again_and_checks_whom_it_is_meant_for() {
     wrong_cluster.client_software_name = "test".into();
     wrong_cluster.client_software_version = "1".into();
     wrong_cluster.cluster_id = Some("another".into());
-    wrong_cluster.node_id = raw.call::<MetadataRequest>(12, &requests::metadata(12, &[])).brokers[0].node_id;
+    wrong_cluster.node_id = raw
+        .call::<MetadataRequest>(12, &requests::metadata(12, &[]))
+        .brokers[0]
+        .node_id;
     assert_eq!(
         raw.call::<ApiVersionsRequest>(5, &wrong_cluster).error_code,
         129

@@ -24,12 +24,20 @@ fn check(broker: &Broker, inputs: &[(&str, Bytes, i16)]) {
             parts.push((1, Some(BatchBuilder::of(&["good"]).build())));
         }
         for answer in calls::produce_at(&mut raw, calls::PRODUCE, &topic, -1, parts) {
-            let wanted = if answer.index == 0 { *expected } else { codes::NONE };
+            let wanted = if answer.index == 0 {
+                *expected
+            } else {
+                codes::NONE
+            };
             let got = (answer.error_code, &answer.error_message);
             assert_eq!(got.0, wanted, "{what}, partition {}: {got:?}", answer.index);
         }
         let grown = end_offset(&mut raw, &topic, 0) - before;
-        assert_eq!(grown > 0, *expected == codes::NONE, "{what}: partition 0 grew by {grown}");
+        assert_eq!(
+            grown > 0,
+            *expected == codes::NONE,
+            "{what}: partition 0 grew by {grown}"
+        );
     }
 }
 
@@ -157,8 +165,12 @@ fn w02_a_refused_batch_is_named_with_a_message_from_v8_on() {
         let answer =
             calls::produce_at(&mut raw, version, &topic, -1, vec![(0, Some(lying))]).remove(0);
         assert_eq!(answer.error_code, codes::INVALID_RECORD, "v{version}");
-        let named = answer.record_errors.len() == 1 || answer.error_message.is_some_and(|text| !text.is_empty());
-        assert!(named || broker.is_kafka(), "record errors or a message at v{version}");
+        let named = answer.record_errors.len() == 1
+            || answer.error_message.is_some_and(|text| !text.is_empty());
+        assert!(
+            named || broker.is_kafka(),
+            "record errors or a message at v{version}"
+        );
         assert_eq!(
             answer.base_offset, -1,
             "base offset of a refused batch at v{version}"
@@ -298,7 +310,10 @@ fn alternate(broker: &Broker, rounds: usize) {
         let correlation = first + i32::try_from(round).expect("few rounds");
         let answer = raw.receive::<ProduceRequest>(calls::PRODUCE, correlation);
         let part = &answer.responses[0].partition_responses[0];
-        assert_eq!((part.error_code, usize::try_from(part.base_offset).ok()), (codes::NONE, Some(round)));
+        assert_eq!(
+            (part.error_code, usize::try_from(part.base_offset).ok()),
+            (codes::NONE, Some(round))
+        );
     }
     sender.join().expect("the sender");
 }
@@ -426,11 +441,23 @@ fn w09_a_transactional_batch_without_a_transaction_is_refused() {
     let transactional = three().attribute_bits(0x10);
     // TRANSACTIONAL_ID_AUTHORIZATION_FAILED is what Kafka says to a transactional batch without a transactional id.
     for (what, records, expected) in [
-        ("with a producer id", transactional.clone().producer(id, epoch, 0), [53, 53]),
-        ("without a producer id", transactional, [codes::INVALID_RECORD, 53]),
+        (
+            "with a producer id",
+            transactional.clone().producer(id, epoch, 0),
+            [53, 53],
+        ),
+        (
+            "without a producer id",
+            transactional,
+            [codes::INVALID_RECORD, 53],
+        ),
     ] {
         let answer = calls::produce(&mut raw, &topic, 0, -1, records.build());
-        assert!(expected.contains(&answer.error_code), "{what}: {}", answer.error_code);
+        assert!(
+            expected.contains(&answer.error_code),
+            "{what}: {}",
+            answer.error_code
+        );
     }
     assert_eq!(end_offset(&mut raw, &topic, 0), 0);
 }

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::calls::{self, create_topic};
 use seawall_testkit::kafka_wire::{
-    ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, DescribeClusterRequest,
-    DescribeConfigsRequest, DescribeTopicPartitionsRequest, FetchRequest, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
-    RequestResponsePair,
+    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
+    DescribeTopicPartitionsRequest, FetchRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
+    ProduceRequest, RequestResponsePair,
 };
 use seawall_testkit::raw::{decode_response, request_payload};
 use seawall_testkit::requests;
@@ -112,13 +113,16 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         22 => probe::<InitProducerIdRequest>(raw, version),
         23 => probe::<OffsetForLeaderEpochRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
+        33 => probe::<AlterConfigsRequest>(raw, version),
+        37 => probe::<CreatePartitionsRequest>(raw, version),
+        44 => probe::<IncrementalAlterConfigsRequest>(raw, version),
         60 => probe::<DescribeClusterRequest>(raw, version),
         75 => probe::<DescribeTopicPartitionsRequest>(raw, version),
         _ => panic!("key {key} is advertised, and this test does not know it"),
     }
 }
 
-const KNOWN: [i16; 12] = [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 60, 75];
+const KNOWN: [i16; 15] = [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 75];
 
 #[test]
 fn p02_every_advertised_version_of_every_api_is_served() {

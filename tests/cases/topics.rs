@@ -481,10 +481,17 @@ fn t07_synonyms_name_the_brokers_key_and_its_source() {
     let configs = configs_of(&mut raw, &request);
     let synonyms = |key: &str| -> Vec<(String, i8)> {
         let all = configs[key].synonyms.iter();
-        all.map(|synonym| (synonym.name.to_string(), synonym.source)).collect()
+        all.map(|synonym| (synonym.name.to_string(), synonym.source))
+            .collect()
     };
-    assert_eq!(synonyms("max.message.bytes"), [("message.max.bytes".to_owned(), 5)]);
-    let expected = [("segment.bytes".to_owned(), 1), ("log.segment.bytes".to_owned(), 5)];
+    assert_eq!(
+        synonyms("max.message.bytes"),
+        [("message.max.bytes".to_owned(), 5)]
+    );
+    let expected = [
+        ("segment.bytes".to_owned(), 1),
+        ("log.segment.bytes".to_owned(), 5),
+    ];
     assert_eq!(synonyms("segment.bytes"), expected);
 }
 

@@ -164,6 +164,11 @@ class Tools:
         return self.run("TopicCommand", *args)
 
 
+    def configs(self, *args):
+        """kafka-configs of the topic that the walk creates."""
+        return self.run("ConfigCommand", "--entity-type", "topics", "--entity-name", "walk", *args)
+
+
 def tools(clients, tally):
     """A walk through the tools; each step says what it expects to see."""
     tool = Tools(clients.bootstrap)
@@ -173,7 +178,7 @@ def tools(clients, tally):
             tool.topics("--create", "--topic", "walk", "--partitions", "3", "--replication-factor", "1",
                         "--config", "retention.ms=86400000"), r"Created topic walk"),
         "kafka-topics --create again is refused": lambda: refused(
-            lambda: tool.topics("--create", "--topic", "walk"), "already exists"),
+            lambda: tool.topics("--create", "--topic", "walk"), r"\bexists\b"),
         "kafka-topics --create --if-not-exists": lambda: tool.topics("--create", "--topic", "walk", "--if-not-exists"),
         "kafka-topics --list": lambda: has(tool.topics("--list"), r"(?m)^walk$"),
         "kafka-topics --describe": lambda: has(
@@ -201,6 +206,15 @@ def tools(clients, tally):
             tool.run("GetOffsetShell", "--topic", "perf", "--time", "earliest"), r"(?m)^perf:0:0$"),
         "kafka-get-offsets max timestamp": lambda: has(
             tool.run("GetOffsetShell", "--topic", "one", "--time", "max-timestamp"), r"(?m)^one:0:\d+$"),
+        "kafka-topics --alter": lambda: tool.topics("--alter", "--topic", "walk", "--partitions", "5"),
+        "kafka-topics --describe after it": lambda: has(
+            tool.topics("--describe", "--topic", "walk"), r"PartitionCount: 5"),
+        "kafka-configs --alter": lambda: tool.configs("--alter", "--add-config", "retention.ms=5000,flush.messages=7"),
+        "kafka-configs --describe": lambda: has(
+            tool.configs("--describe"), r"retention\.ms=5000", r"flush\.messages=7"),
+        "kafka-configs --alter, back to the default": lambda: tool.configs(
+            "--alter", "--delete-config", "retention.ms"),
+        "kafka-configs --describe after it": lambda: lacks(tool.configs("--describe"), r"retention\.ms"),
         "kafka-topics --delete": lambda: tool.topics("--delete", "--topic", "walk"),
         "kafka-topics --list after the delete": lambda: lacks(tool.topics("--list"), r"(?m)^walk$"),
     }

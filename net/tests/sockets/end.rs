@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use seawall_net::{CloseReason, Drained};
+use seawall_net::{CloseReason, Drained, Limits};
 
-use crate::support::{Client, EXCLUSIVE, PIPELINED, Toy, eventually, frame, start};
+use crate::support::{Client, EXCLUSIVE, PIPELINED, Toy, eventually, frame, start, start_with};
 
 #[test]
 fn w07_requests_without_answer_followed_by_the_end_are_all_started() {
@@ -164,9 +164,38 @@ fn replies_survive_a_close_that_leaves_requests_unread() {
 }
 
 #[test]
+fn a_reply_on_its_way_is_not_destroyed_by_a_close_with_unread_bytes() {
+    let toy = Toy::logged_in();
+    let limits = Limits {
+        linger: Duration::from_secs(20),
+        ..Limits::default()
+    };
+    let server = start_with(&toy, limits);
+    let mut client = Client::connect(&server);
+    // More than the client's socket takes while it does not read, and what follows it is more than
+    // one read of the server.
+    client.send(PIPELINED, 1, &[b'b', 0, 10, 0, 0]);
+    client.send(PIPELINED, 2, b"c");
+    let mut writer = client.stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        use std::io::Write;
+        let unread = frame(PIPELINED, 3, &[b'e'; 2_000]);
+        // The server may be gone before all is written.
+        (0..500).try_for_each(|_| writer.write_all(&unread))
+    });
+    eventually("the service has closed it", || {
+        toy.closed.load(Ordering::SeqCst) == 1
+    });
+    assert_eq!(client.reply().1.len(), 10 * 65_536);
+    assert_eq!(client.until_closed(), b"");
+    drop(client);
+    drop(sender.join());
+}
+
+#[test]
 fn a_dropped_server_leaves_no_thread_and_no_listener() {
     let toy = Toy::logged_in();
-    let server = crate::support::start_with(&toy, seawall_net::Limits::default());
+    let server = start_with(&toy, Limits::default());
     let addr = server.local_addrs()[0];
     let mut client = Client::connect(&server);
     drop(server);

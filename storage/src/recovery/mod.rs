@@ -22,7 +22,7 @@ use crate::log::{LastBatch, LogConfig};
 use crate::names::SegmentName;
 use crate::producers::Producers;
 use crate::resources::Resources;
-use crate::scan::{BadBatch, CHUNK_BYTES};
+use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Scan, Step};
 use crate::segment::Segment;
 use crate::types::{
     LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide,
@@ -31,6 +31,9 @@ use crate::view::EpochStart;
 
 use inventory::Inventory;
 use replay::{Replay, Replayed, Start};
+
+/// Read at once to see the first header of a file.
+const PEEK_BYTES: u64 = 4096;
 
 /// How the previous broker on this log dir stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -287,7 +290,11 @@ fn assemble(
     // Offsets below the log start are never given out again, even if what was deleted by DeleteRecords was not durable.
     let end = replayed.end.max(start);
     let epoch = inventory.epoch_max.next();
-    let epochs = epoch_starts(&inventory.segments, EpochStart { epoch, start: end });
+    let epochs = epoch_starts(
+        &inventory.segments,
+        EpochStart { epoch, start: end },
+        options,
+    );
     let summary = RecoverySummary {
         manifest_missing: inventory.manifest_missing(),
         ..replayed.summary
@@ -319,19 +326,54 @@ fn assemble(
     }
 }
 
-/// Epochs begin where the first file of each does; the present one at the log end.
-fn epoch_starts(segments: &[Arc<Segment>], present: EpochStart) -> Vec<EpochStart> {
+/// Epochs begin where the first file of each does, or the first batch of theirs in it; the present one at the log end.
+fn epoch_starts(
+    segments: &[Arc<Segment>],
+    present: EpochStart,
+    options: &OpenOptions<'_>,
+) -> Vec<EpochStart> {
     let mut epochs: Vec<EpochStart> = Vec::new();
-    for name in segments.iter().map(|s| s.name) {
-        if epochs.last().is_none_or(|e| e.epoch < name.epoch) {
-            epochs.push(EpochStart {
-                epoch: name.epoch,
-                start: name.base,
-            });
+    for (i, segment) in segments.iter().enumerate() {
+        let epoch = segment.name.epoch;
+        if epochs.last().is_none_or(|e| e.epoch < epoch) {
+            let end = segments.get(i + 1).map_or(present.start, |s| s.name.base);
+            let start = first_of_its_epoch(segment, end, options);
+            epochs.push(EpochStart { epoch, start });
         }
     }
     epochs.push(present);
+    // A file in which a healed tail is all there is adds an epoch without any offset.
+    epochs.dedup_by(|later, earlier| {
+        let empty = later.start <= earlier.start;
+        if empty {
+            *earlier = *later;
+        }
+        empty
+    });
     epochs
+}
+
+/// A healed tail keeps the epochs under which it was written (DESIGN 5): the file's own begins behind it.
+fn first_of_its_epoch(segment: &Segment, end: Offset, options: &OpenOptions<'_>) -> Offset {
+    let name = segment.name;
+    if name.epoch == LeaderEpoch(0) {
+        return name.base;
+    }
+    let Ok(open) = segment.open(&options.resources) else {
+        return name.base;
+    };
+    let expect = Expect {
+        offset: name.base,
+        end,
+    };
+    let mut scan = Scan::new(&*open.file, open.len, PEEK_BYTES).from(Position::ZERO, expect);
+    loop {
+        match scan.next_header() {
+            Ok(Step::Batch(found)) if found.header.leader_epoch < name.epoch => {}
+            Ok(Step::Batch(found)) => return found.header.base_offset,
+            _ => return scan.expect.offset.min(end),
+        }
+    }
 }
 
 fn report(

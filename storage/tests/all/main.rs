@@ -5,6 +5,7 @@ mod batches;
 mod crash;
 mod damage;
 mod faults;
+mod heal;
 mod producers;
 mod records;
 mod support;

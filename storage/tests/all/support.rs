@@ -151,6 +151,7 @@ pub(crate) fn offered(batch: &Batch) -> Offered {
     Offered {
         batch: batch.clone(),
         append_time: None,
+        keep: true,
     }
 }
 

@@ -160,6 +160,7 @@ fn f03_log_append_time_answers_with_the_base_offset() {
         let group = [Offered {
             batch: at(&[5, 6, 7]),
             append_time: Some(Timestamp(time)),
+            keep: true,
         }];
         assert!(log.append_group(&group, Timestamp(time)).stopped.is_none());
     }

@@ -337,7 +337,9 @@ impl ParsedBatch {
     pub fn split(mut bytes: Bytes) -> (Vec<Self>, usize) {
         let mut batches = Vec::new();
         while let Some(whole) = whole_batch(&bytes) {
-            batches.push(Self { bytes: bytes.split_to(whole) });
+            batches.push(Self {
+                bytes: bytes.split_to(whole),
+            });
         }
         (batches, bytes.len())
     }

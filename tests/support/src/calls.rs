@@ -44,13 +44,20 @@ pub fn create_topic(
         topic.error_message
     );
     until_usable(raw, name, topic.num_partitions);
-    TopicRef { name: name.to_owned(), id: topic.topic_id }
+    TopicRef {
+        name: name.to_owned(),
+        id: topic.topic_id,
+    }
 }
 
 /// Kafka answers CreateTopics before its partitions have a leader: waits until they have. With our broker there is
 /// nothing to wait for, and so nothing is waited for.
 pub fn until_usable(raw: &mut Raw, name: &str, partitions: i32) {
-    let partitions = if kafka::jars().is_some() { partitions } else { 0 };
+    let partitions = if kafka::jars().is_some() {
+        partitions
+    } else {
+        0
+    };
     for partition in 0..partitions {
         wait::until("the partition has a leader", SOON, || {
             list_offset_at(raw, LIST_OFFSETS, name, partition, -1).error_code == 0
@@ -160,8 +167,14 @@ pub fn read_from(raw: &mut Raw, topic: &TopicRef, partition: i32, offset: i64) -
 #[must_use]
 pub fn whole_batches(data: &PartitionData) -> Vec<ParsedBatch> {
     let (batches, rest) = ParsedBatch::split(data.records.clone().unwrap_or_default());
-    assert!(rest == 0 || kafka::jars().is_some(), "{rest} bytes of a cut batch");
-    assert!(batches.iter().all(ParsedBatch::crc_holds), "a fetched batch with a bad CRC");
+    assert!(
+        rest == 0 || kafka::jars().is_some(),
+        "{rest} bytes of a cut batch"
+    );
+    assert!(
+        batches.iter().all(ParsedBatch::crc_holds),
+        "a fetched batch with a bad CRC"
+    );
     batches
 }
 

@@ -1,16 +1,20 @@
 //! The requests that tests send over and over, with the fields a test cares about as parameters.
 
 use bytes::Bytes;
+use kafka_wire::alter_configs_request::{AlterConfigsResource, AlterableConfig};
+use kafka_wire::create_partitions_request::CreatePartitionsTopic;
 use kafka_wire::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_wire::delete_topics_request::DeleteTopicState;
 use kafka_wire::fetch_request::{FetchPartition, FetchTopic};
+use kafka_wire::incremental_alter_configs_request as incremental;
 use kafka_wire::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_wire::metadata_request::MetadataRequestTopic;
 use kafka_wire::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
 use kafka_wire::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_wire::{
-    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, InitProducerIdRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest,
+    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::Uuid;
 
@@ -230,5 +234,62 @@ pub fn offset_for_leader_epoch(
     let mut request = OffsetForLeaderEpochRequest::default();
     request.replica_id = -1;
     request.topics = vec![wanted];
+    request
+}
+
+/// AlterConfigs of one topic: what is not named goes back to its default.
+#[must_use]
+pub fn alter_configs(topic: &str, configs: &[(&str, &str)]) -> AlterConfigsRequest {
+    let mut resource = AlterConfigsResource::default();
+    resource.resource_type = 2;
+    resource.resource_name = topic.into();
+    resource.configs = configs
+        .iter()
+        .map(|(key, value)| {
+            let mut config = AlterableConfig::default();
+            config.name = (*key).into();
+            config.value = Some((*value).into());
+            config
+        })
+        .collect();
+    let mut request = AlterConfigsRequest::default();
+    request.resources = vec![resource];
+    request
+}
+
+/// IncrementalAlterConfigs of one topic: (key, operation, value); 0 sets, 1 deletes, 2 appends, 3 subtracts.
+#[must_use]
+pub fn incremental_alter(
+    topic: &str,
+    changes: &[(&str, i8, Option<&str>)],
+) -> IncrementalAlterConfigsRequest {
+    let mut resource = incremental::AlterConfigsResource::default();
+    resource.resource_type = 2;
+    resource.resource_name = topic.into();
+    resource.configs = changes
+        .iter()
+        .map(|(key, operation, value)| {
+            let mut config = incremental::AlterableConfig::default();
+            config.name = (*key).into();
+            config.config_operation = *operation;
+            config.value = value.map(Into::into);
+            config
+        })
+        .collect();
+    let mut request = IncrementalAlterConfigsRequest::default();
+    request.resources = vec![resource];
+    request
+}
+
+/// CreatePartitions: the new number of partitions of one topic.
+#[must_use]
+pub fn create_partitions(topic: &str, count: i32) -> CreatePartitionsRequest {
+    let mut wanted = CreatePartitionsTopic::default();
+    wanted.name = topic.into();
+    wanted.count = count;
+    wanted.assignments = None;
+    let mut request = CreatePartitionsRequest::default();
+    request.topics = vec![wanted];
+    request.timeout_ms = 30_000;
     request
 }

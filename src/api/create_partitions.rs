@@ -1,0 +1,75 @@
+//! CreatePartitions: more partitions for a topic, usable when the answer is
+//! out.
+
+use std::sync::Arc;
+
+use seawall_net::Flow;
+use seawall_net::wire::messages::create_partitions_request::CreatePartitionsTopic;
+use seawall_net::wire::messages::create_partitions_response::CreatePartitionsTopicResult;
+use seawall_net::wire::messages::{CreatePartitionsRequest, CreatePartitionsResponse};
+
+use super::codes::ErrorCode;
+use super::{Asked, Call, answer_from, text};
+
+pub(super) fn handle(call: Call<'_>) -> Flow {
+    let broker = Arc::clone(call.broker);
+    answer_from(call, &broker.state_workers(), respond)
+}
+
+fn respond(asked: &Asked<'_>, request: &CreatePartitionsRequest) -> CreatePartitionsResponse {
+    let mut response = CreatePartitionsResponse::default();
+    for wanted in &request.topics {
+        let mut row = CreatePartitionsTopicResult::default();
+        row.name = text(wanted.name.as_str());
+        if let Err((code, message)) = grow(asked, wanted, request.validate_only) {
+            row.error_code = code.code();
+            row.error_message = Some(text(&message));
+        }
+        response.results.push(row);
+    }
+    response
+}
+
+fn grow(
+    asked: &Asked<'_>,
+    wanted: &CreatePartitionsTopic,
+    validate_only: bool,
+) -> Result<(), (ErrorCode, String)> {
+    let map = asked.broker.topics.load();
+    let topic = map.named(wanted.name.as_str());
+    let topic = topic.map_err(|error| (ErrorCode::from(&error), error.to_string()))?;
+    let now = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
+    if wanted.count <= now {
+        let message = format!(
+            "The topic {} currently has {now} partition(s); {} would not be an increase.",
+            topic.name, wanted.count
+        );
+        return Err((ErrorCode::InvalidPartitions, message));
+    }
+    check_assignments(asked, wanted, now)?;
+    if validate_only {
+        return Ok(());
+    }
+    let grown = asked.broker.add_partitions(topic, wanted.count);
+    grown.map_err(|error| (ErrorCode::from(&error), error.to_string()))
+}
+
+fn check_assignments(
+    asked: &Asked<'_>,
+    wanted: &CreatePartitionsTopic,
+    now: i32,
+) -> Result<(), (ErrorCode, String)> {
+    let Some(assignments) = &wanted.assignments else {
+        return Ok(());
+    };
+    let ours = [asked.broker.node_id()];
+    let added = usize::try_from(wanted.count.saturating_sub(now)).unwrap_or(0);
+    if assignments.len() == added && assignments.iter().all(|a| a.broker_ids == ours) {
+        return Ok(());
+    }
+    let message = format!(
+        "{added} additional partition(s) on broker {} are what can be assigned.",
+        asked.broker.node_id()
+    );
+    Err((ErrorCode::InvalidReplicaAssignment, message))
+}
