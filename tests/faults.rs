@@ -2,6 +2,8 @@
 //!
 //! What is expected comes from what producers were told and readers were shown, never from the broker. The file system
 //! is the crate `seawall-faultfs` next to this file; it needs /dev/fuse.
+//!
+//! `SEAWALL_POWER_CUTS` and `SEAWALL_KILLS` set the rounds of the two loops, `SEAWALL_FAULT_SEED` repeats a run's cuts.
 
 mod faults {
     mod disk_full;

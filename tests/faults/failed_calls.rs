@@ -172,3 +172,26 @@ fn a_first_segment_that_finds_no_space_is_tried_again() {
         }
     }
 }
+
+#[test]
+fn a_partition_heals_when_its_disk_is_well_again_and_not_before() {
+    let (fs, broker) = mounted(|setup| setup);
+    let mut failed = fail_the_eleventh(&fs, &broker, Call::Sync, Fault::Fail(Errno::Io));
+    let raw = &mut failed.raw;
+    let sick = fs.order(Call::Sync, "", Fault::Fail(Errno::Io));
+    sick.wait_for_hits(3, SOON);
+    let (code, _) = failed.sick.produce(raw, 10);
+    assert_eq!(code, codes::KAFKA_STORAGE_ERROR, "the disk is still sick");
+    let data = calls::fetch(raw, &failed.topic, AT_ONCE, FetchFrom::new(0, 0));
+    assert_eq!(data.error_code, codes::NONE);
+    assert_eq!(
+        calls::whole_batches(&data).len(),
+        10,
+        "what was acknowledged is read"
+    );
+    sick.lift();
+    wait::until("the partition takes appends again", SOON, || {
+        failed.sick.produce(raw, 10) == (codes::NONE, 10)
+    });
+    assert_goes_on(&mut failed, "after the disk was sick for a while");
+}

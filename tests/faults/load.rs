@@ -21,6 +21,9 @@ const WAIT: FetchLimits = FetchLimits {
     max_bytes: 1 << 20,
 };
 
+/// What a sick disk may answer: later, or later since an earlier one was refused.
+const REFUSALS: [i16; 2] = [codes::KAFKA_STORAGE_ERROR, codes::OUT_OF_ORDER_SEQUENCE];
+
 /// A batch that waits for its answer: its number and the correlation id.
 type Waiting = (i32, i32);
 
@@ -59,9 +62,21 @@ impl Forced {
             let Some(frame) = raw.read_frame() else {
                 return;
             };
-            let (code, offset) = read_answer(correlation, frame);
-            assert_eq!(code, codes::NONE, "producer {} number {number}", self.name);
-            self.answered(number, offset);
+            match read_answer(correlation, frame) {
+                (codes::NONE, offset) => self.answered(number, offset),
+                (code, _) => {
+                    assert!(
+                        REFUSALS.contains(&code),
+                        "producer {}: error {code}",
+                        self.name
+                    );
+                    if !drain(raw, &mut waiting) {
+                        return;
+                    }
+                    // As a client does: again from the first that was not answered, in order.
+                    next = self.told_count();
+                }
+            }
         }
     }
 
@@ -124,11 +139,28 @@ impl Unforced {
             let Some(frame) = raw.read_frame() else {
                 return;
             };
-            let (code, offset) = read_answer(correlation, frame);
-            assert_eq!(code, codes::NONE, "acks=1 producer {}", self.name);
-            self.ledger.told(offset, &payload(&batch));
+            match read_answer(correlation, frame) {
+                (codes::NONE, offset) => self.ledger.told(offset, &payload(&batch)),
+                (code, _) => assert_eq!(code, codes::KAFKA_STORAGE_ERROR, "producer {}", self.name),
+            }
         }
     }
+}
+
+/// Reads the answers to what is in flight behind a refused batch: refused too, or of a batch that is sent again. Says
+/// whether the connection still stands.
+fn drain(raw: &mut Raw, waiting: &mut VecDeque<Waiting>) -> bool {
+    for (_, correlation) in waiting.drain(..) {
+        let Some(frame) = raw.read_frame() else {
+            return false;
+        };
+        let (code, _) = read_answer(correlation, frame);
+        assert!(
+            code == codes::NONE || REFUSALS.contains(&code),
+            "error {code} behind a refused batch"
+        );
+    }
+    true
 }
 
 fn read_answer(correlation: i32, frame: Bytes) -> (i16, i64) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
-use seawall_faultfs::{Call, Fault, FaultFs};
+use seawall_faultfs::{Call, Errno, Fault, FaultFs, Standing};
 use seawall_testkit::calls::{self, create_topic};
 use seawall_testkit::kafka_wire::DeleteTopicsRequest;
 use seawall_testkit::requests::{self, TopicRef};
@@ -15,7 +15,7 @@ use seawall_testkit::{BatchBuilder, Broker, Raw};
 use super::load::{Forced, Unforced, observe};
 use super::model::{Crash, Ledger};
 use super::writer::Writer;
-use crate::{codes, cut_power, rounds, seed, setup_on};
+use crate::{codes, cut_power, place, rounds, seed, setup_on};
 
 const PARTITIONS: i32 = 2;
 /// All of the log is checked after each cut, so that a night on one mount would do little else.
@@ -91,7 +91,16 @@ impl Rig {
     }
 
     /// Runs the load until each partition has given so many answers, pulls the plug, and starts the broker again.
+    /// In every other round an fsync of each partition fails meanwhile.
     fn cut_under_load(&mut self, acks: u64, round: u32) {
+        let failing = if round % 2 == 1 { PARTITIONS } else { 0 };
+        let fail = Fault::Fail(Errno::Io);
+        let failures: Vec<Standing> = (0..failing)
+            .map(|partition| {
+                self.fs
+                    .order_times(Call::Sync, &place("power", partition), fail, 1)
+            })
+            .collect();
         let slow = Fault::Delay(Duration::from_millis(acks % 8));
         let delay = self.fs.order(Call::Sync, "", slow);
         let ledgers: Vec<Arc<Ledger>> = self.lanes.iter().map(|l| Arc::clone(&l.ledger)).collect();
@@ -110,7 +119,7 @@ impl Rig {
             });
             broker.kill9();
         });
-        delay.lift();
+        drop((delay, failures));
         cut_power(&self.fs);
         self.broker.start_again();
     }
