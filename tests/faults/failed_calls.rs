@@ -7,7 +7,7 @@ use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{Broker, Raw};
 
 use super::writer::Writer;
-use crate::{codes, cut_power, mounted, place};
+use crate::{codes, cut_power, mounted, place, setup_on};
 
 /// A partition whose eleventh record met a failing fsync, beside one that is well.
 struct Failed {
@@ -194,4 +194,24 @@ fn a_partition_heals_when_its_disk_is_well_again_and_not_before() {
         failed.sick.produce(raw, 10) == (codes::NONE, 10)
     });
     assert_goes_on(&mut failed, "after the disk was sick for a while");
+}
+
+#[test]
+fn what_was_healed_is_durable_before_it_is_acknowledged() {
+    for seed in 0..6 {
+        let fs = FaultFs::mount(seed);
+        let mut broker = setup_on(&fs).start();
+        let mut failed = fail_the_eleventh(&fs, &broker, Call::Sync, Fault::Fail(Errno::Io));
+        let raw = &mut failed.raw;
+        wait::until("the refused record is acknowledged", SOON, || {
+            failed.sick.produce(raw, 10) == (codes::NONE, 10)
+        });
+        broker.kill9();
+        cut_power(&fs);
+        broker.start_again();
+        let raw = &mut broker.connect();
+        failed
+            .sick
+            .assert_log_is(raw, 11, &format!("seed {seed}, after the power cut"));
+    }
 }
