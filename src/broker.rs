@@ -179,7 +179,7 @@ impl Broker {
         let partitions = || map.iter().flat_map(|topic| topic.open_partitions());
         for dir in self.dirs.iter().flatten() {
             let mut here = partitions().filter(|partition| Arc::ptr_eq(partition.dir(), dir));
-            let whole = here.all(|partition| partition.is_online());
+            let whole = here.all(|partition| partition.is_online()) && !dir.has_tail();
             if let Err(error) = dir.claim.set_recovered(whole) {
                 log::warn!("{}: {error}", dir.path.display());
             }
@@ -225,6 +225,9 @@ impl Broker {
             for partition in map.iter().flat_map(|topic| topic.open_partitions()) {
                 partition.expire_producers();
             }
+        }
+        for dir in self.dirs.iter().flatten() {
+            dir.sweep();
         }
         self.drive_removals();
     }

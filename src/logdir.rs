@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use seawall_committer::{Committer, CommitterConfig, Watchdog};
@@ -16,6 +16,7 @@ use seawall_storage::disk::{Disk, RealDisk};
 
 use crate::cluster::{DirClaim, root};
 use crate::partition::Partition;
+use crate::reserve::Reserve;
 use crate::workers::Workers;
 
 /// Append workers of a log dir: on two cores one writes while the other one's
@@ -100,7 +101,11 @@ pub struct LogDir {
     pub claim: Arc<DirClaim>,
     /// What waits for its append workers.
     pub queued: QueuedBytes,
+    /// Space kept back; while it is not there nothing is appended.
+    pub reserve: Reserve,
+    unwell: AtomicUsize,
     failed: AtomicUsize,
+    tail: AtomicBool,
 }
 
 impl LogDir {
@@ -121,10 +126,17 @@ impl LogDir {
             idle_timeout: COMMIT_IDLE,
             background_bytes: BACKGROUND_FLUSH_BYTES,
         };
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let reserve = Reserve::new(&disk, path);
+        if reserve.restore().is_err() {
+            log::error!("{}: full; no appends until there is space", path.display());
+        }
         Ok(Arc::new(Self {
             index,
             path: path.to_owned(),
-            disk: Arc::new(RealDisk),
+            disk,
+            reserve,
+            unwell: AtomicUsize::new(0),
             resources: Resources::new(HANDLES_MAX),
             committer: Committer::new(committer, Arc::clone(&watchdog)),
             appends: Workers::start(&format!("append-{index}"), APPEND_WORKERS)?,
@@ -134,7 +146,44 @@ impl LogDir {
             claim,
             queued: QueuedBytes::new(queued_bytes_max),
             failed: AtomicUsize::new(0),
+            tail: AtomicBool::new(false),
         }))
+    }
+
+    /// What is due by the clock.
+    pub fn sweep(self: &Arc<Self>) {
+        if self.reserve.claim_restoring() {
+            let dir = Arc::clone(self);
+            self.state.submit(move || {
+                if dir.reserve.restore().is_ok() {
+                    log::info!("{}: there is space again", dir.path.display());
+                }
+            });
+        }
+    }
+
+    /// A partition stalled or failed, or one that had is well again. New topics
+    /// go elsewhere meanwhile.
+    pub fn count_unwell(&self, unwell: bool) {
+        let none = if unwell {
+            self.unwell.fetch_add(1, Ordering::AcqRel);
+            false
+        } else {
+            self.unwell.fetch_sub(1, Ordering::AcqRel) == 1
+        };
+        self.claim.set_well(none);
+    }
+
+    /// Recovery found bytes behind a log's end. Until the first append hides
+    /// them, a start may find a valid batch among them, which is no corruption:
+    /// this broker never says that the dir is `recovered` (DESIGN 7).
+    pub fn found_tail(&self) {
+        self.tail.store(true, Ordering::Release);
+    }
+
+    /// See [`LogDir::found_tail`].
+    pub fn has_tail(&self) -> bool {
+        self.tail.load(Ordering::Acquire)
     }
 
     /// A partition failed, or one that had failed is well again. While any is
@@ -145,7 +194,7 @@ impl LogDir {
             self.failed.fetch_add(1, Ordering::AcqRel);
             false
         } else {
-            self.failed.fetch_sub(1, Ordering::AcqRel) == 1
+            self.failed.fetch_sub(1, Ordering::AcqRel) == 1 && !self.has_tail()
         };
         if failed || whole {
             let claim = Arc::clone(&self.claim);

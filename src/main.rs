@@ -9,6 +9,7 @@ mod config;
 mod logdir;
 mod metrics;
 mod partition;
+mod reserve;
 mod server;
 mod timer;
 mod tools;

@@ -59,6 +59,8 @@ pub trait Log: Watched + Sized {
     /// # Errors
     /// See [`ChoreError`].
     fn chore(&self, chore: Chore) -> Result<u64, ChoreError>;
+    /// A flush came to its end, well or not.
+    fn flush_ended(self: &Arc<Self>) {}
     /// A chore came to its end, well or not: appends may go on.
     fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool);
     /// Everything before `point` is durable. Called after the waiters are
@@ -244,7 +246,10 @@ impl<L: Log> Committer<L> {
             .watchdog
             .watch(Arc::clone(log) as Arc<dyn Watched>, call);
         match job {
-            Job::Flush(target) => Self::flush(log, &target),
+            Job::Flush(target) => {
+                Self::flush(log, &target);
+                log.flush_ended();
+            }
             Job::Chore(chore, target) => Self::chore(log, chore, &target),
         }
         drop(watched);

@@ -60,6 +60,11 @@ impl<P: Clone, W> Gate<P, W> {
         self.online.load(Ordering::Acquire)
     }
 
+    /// Whether a flush is requested or under way.
+    pub fn is_flushing(&self) -> bool {
+        self.queue.lock().is_flushing()
+    }
+
     /// What the log can do now.
     pub fn health(&self) -> Health {
         self.queue.lock().health()

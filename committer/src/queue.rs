@@ -158,6 +158,10 @@ impl<P: Clone, W> Queue<P, W> {
         self.durable
     }
 
+    pub(crate) fn is_flushing(&self) -> bool {
+        self.requested > self.completed
+    }
+
     /// C4.
     pub(crate) fn high_watermark(&self) -> u64 {
         self.spans.front().map_or(self.end, |span| span.0)
@@ -260,7 +264,7 @@ impl<P: Clone, W> Queue<P, W> {
         if matches!(self.health, Health::Failed(_)) {
             return self.chore == Some(Chore::Heal);
         }
-        self.requested > self.completed || self.chore.is_some()
+        self.is_flushing() || self.chore.is_some()
     }
 
     /// The next job of the committer thread; `None` gives the log back, decided

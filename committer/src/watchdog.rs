@@ -21,6 +21,8 @@ use parking_lot::{Condvar, Mutex};
 pub enum Call {
     /// A write of an append worker.
     Append,
+    /// A read of a read worker.
+    Read,
     /// An fsync.
     Flush,
     /// Making a new segment, or cutting a torn write.

@@ -55,17 +55,22 @@ impl Taken {
 }
 
 impl Book {
-    /// Adds partitions to a spread, each where there are fewest, and counts them.
+    /// Adds partitions to a spread, each in the well dir where there are fewest, and counts them.
     pub(super) fn spread(
         &mut self,
         log_dirs: &LogDirs,
         mut spread: Spread,
         partitions: i32,
     ) -> Spread {
-        let here: Vec<_> = log_dirs
-            .present()
-            .map(|(dir, present)| (dir.index, present.id))
-            .collect();
+        let well = |sick_too: bool| {
+            let present = log_dirs.present();
+            let usable = present.filter(move |(_, dir)| sick_too || dir.claim.is_well());
+            usable.map(|(dir, present)| (dir.index, present.id))
+        };
+        let mut here: Vec<_> = well(false).collect();
+        if here.is_empty() {
+            here = well(true).collect();
+        }
         for _ in 0..partitions {
             let load = |index: &LogDirIndex| self.load.get(index).copied().unwrap_or(0);
             let Some(&(index, id)) = here.iter().min_by_key(|(index, _)| load(index)) else {

@@ -13,11 +13,13 @@
 //!
 //! Threads: `open`, `set_recovered`, `release` block on I/O. `is_fresh` takes no lock and does no I/O.
 use super::dir_lock::{Lock, is_local, take_lock, try_lock};
+use super::names::root;
 use super::owner_file::{self, HostFacts, OwnerRecord};
 use super::stop::StopSignal;
 use nix::errno::Errno;
 use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
+use seawall_storage::disk::is_no_space;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -138,6 +140,8 @@ pub(crate) struct Predecessor {
 pub(crate) struct DirClaim {
     dir: PathBuf,
     predecessor: Predecessor,
+    on_shared_fs: bool,
+    well: AtomicBool,
     shared: Arc<Shared>,
     beating: Mutex<Option<Beating>>,
 }
@@ -206,6 +210,8 @@ impl DirClaim {
         Ok(DirClaim {
             dir: dir.to_owned(),
             predecessor,
+            on_shared_fs: shared_fs,
+            well: AtomicBool::new(true),
             shared,
             beating: Mutex::new(beating),
         })
@@ -219,6 +225,21 @@ impl DirClaim {
     /// How the last owner left it.
     pub(crate) fn predecessor(&self) -> Predecessor {
         self.predecessor
+    }
+
+    /// Whether partitions in it are well: new ones go where they are.
+    pub(crate) fn set_well(&self, well: bool) {
+        self.well.store(well, Ordering::Release);
+    }
+
+    /// See [`DirClaim::set_well`].
+    pub(crate) fn is_well(&self) -> bool {
+        self.well.load(Ordering::Acquire)
+    }
+
+    /// Whether its file system is, or may be, one over the network.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.on_shared_fs
     }
 
     /// Whether we may write and acknowledge: no other broker can own the directory now (D7). No lock, no I/O.
@@ -343,7 +364,8 @@ fn begin(
     options: &ClaimOptions,
 ) -> Result<Own, ClaimError> {
     let n = last.map_or(0, |n| n.saturating_add(1));
-    let file = owner_file::create(dir, n).map_err(|source| match source.kind() {
+    let created = with_reserve(dir, || owner_file::create(dir, n));
+    let file = created.map_err(|source| match source.kind() {
         io::ErrorKind::AlreadyExists => ClaimError::Owned {
             dir: dir.to_owned(),
             owner: owner_file::read(dir, n).ok().flatten(),
@@ -356,11 +378,25 @@ fn begin(
         record: OwnerRecord::new(&options.facts),
         lock: lock.file,
     };
-    own.write(dir).map_err(io_at(dir))?;
+    with_reserve(dir, || own.write(dir)).map_err(io_at(dir))?;
     File::open(dir)
         .and_then(|d| d.sync_all())
         .map_err(io_at(dir))?;
     Ok(own)
+}
+
+/// Tries again without the reserve if there is no space: a full disk can be
+/// started from (DESIGN 5).
+fn with_reserve<T>(dir: &Path, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match write() {
+        Err(error) if is_no_space(&error) => {
+            log::warn!("{} is full: its reserve is given up", dir.display());
+            // What is not there gives no space; the second try tells.
+            drop(std::fs::remove_file(dir.join(root::RESERVE)));
+            write()
+        }
+        other => other,
+    }
 }
 
 fn start_beating(shared: &Arc<Shared>, name: &str) -> io::Result<Beating> {

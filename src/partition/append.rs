@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_committer::{
-    AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Member, Refusal,
+    AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Log as _, Member, Refusal,
 };
 use seawall_net::Unparker;
 use seawall_storage::{
     BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,
 };
 
-use super::lane::{Around, Push};
+use super::lane::{Around, Next, Push};
 use super::part::{AppendError, LaneItem, Stored, Waiter};
 use super::{Partition, now, unsigned};
 use crate::logdir::QueuedBytes;
@@ -33,6 +33,9 @@ impl Around for Arc<Partition> {
     fn refusal(&self) -> Option<AppendError> {
         if !self.dir.claim.is_fresh() {
             return Some(AppendError::Refused(Refusal::NotOwner));
+        }
+        if !self.dir.reserve.is_held() {
+            return Some(AppendError::NoSpace);
         }
         if self.gate.is_online() {
             return None;
@@ -75,13 +78,36 @@ impl Partition {
             let written = tripwire::PRODUCE.around(|| self.write(&items));
             chore = self.hand_over(items, written, &mut deferred);
         }
-        if self.lane.done(deferred, chore.is_some(), self) {
+        let next = self.next_step(chore);
+        if self.lane.done(deferred, next, self) {
             self.submit_drain();
         }
-        if let Some(chore) = chore {
-            self.dir.committer.request_chore(self, chore);
+        match chore {
+            Some(chore) => self.request_chore(chore),
+            // The flush may have ended before the lane began to wait for it.
+            None if next == Next::Flush && !self.gate.is_flushing() => self.flush_ended(),
+            None => {}
         }
         std::mem::forget(guard);
+    }
+
+    /// On a file system over the network a write into a file waits for its flush
+    /// under way: so does the lane there, and the worker serves others. The
+    /// groups only get larger.
+    fn next_step(&self, chore: Option<Chore>) -> Next {
+        match chore {
+            Some(_) => Next::Chore,
+            None if self.dir.claim.is_shared() && self.gate.is_flushing() => Next::Flush,
+            None => Next::Group,
+        }
+    }
+
+    fn request_chore(self: &Arc<Self>, chore: Chore) {
+        self.dir.committer.request_chore(self, chore);
+        // A log that failed in the meantime does no chore and tells nobody.
+        if !self.gate.is_online() {
+            self.health_changed();
+        }
     }
 
     /// The only place that appends. Nothing is told to anybody in here (A2).

@@ -41,6 +41,19 @@ enum Phase {
     Draining,
     /// Waits for its committer (a roll, a cut).
     Chore,
+    /// Waits for the flush under way, where a write would wait for it anyway.
+    Flushing,
+}
+
+/// What comes after a group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// The next group.
+    Group,
+    /// A chore of the committer.
+    Chore,
+    /// The end of the flush under way.
+    Flush,
 }
 
 struct State {
@@ -135,10 +148,9 @@ impl Lane {
         items
     }
 
-    /// The append worker is done. `deferred` goes back to the head (L3) and
-    /// waits for a chore if `chore` says so. Returns whether the partition must
-    /// be put on the run queue again.
-    pub fn done(&self, deferred: Vec<LaneItem>, chore: bool, around: &impl Around) -> bool {
+    /// The append worker is done. `deferred` goes back to the head (L3). Returns
+    /// whether the partition must be put on the run queue again.
+    pub fn done(&self, deferred: Vec<LaneItem>, next: Next, around: &impl Around) -> bool {
         let mut state = self.state.lock();
         state.draining.clear();
         for item in deferred.into_iter().rev() {
@@ -146,11 +158,18 @@ impl Lane {
             state.bytes += item.batch.len();
             state.items.push_front(item);
         }
-        if chore {
-            state.phase = Phase::Chore;
-            return false;
+        match next {
+            Next::Group => return state.rest(around),
+            Next::Chore => state.phase = Phase::Chore,
+            Next::Flush => state.phase = Phase::Flushing,
         }
-        state.rest(around)
+        false
+    }
+
+    /// A flush is over. See [`Lane::done`] for the result.
+    pub fn flush_done(&self, around: &impl Around) -> bool {
+        let mut state = self.state.lock();
+        state.phase == Phase::Flushing && state.rest(around)
     }
 
     /// The chore is over. See [`Lane::done`] for the result.

@@ -94,6 +94,9 @@ pub struct Partition {
     flush_ms: AtomicU64,
     deleted: AtomicBool,
     counted_failed: AtomicBool,
+    counted_unwell: AtomicBool,
+    /// A write hangs, and another worker stands in for the one in it.
+    append_stand_in: AtomicBool,
     /// A4. Read-locked by whoever makes files; write-locked once, to retire.
     files: RwLock<()>,
     /// When the oldest record that is not flushed was written, in ms since the
@@ -129,6 +132,9 @@ impl Partition {
             progress,
         };
         let log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
+        if log.recovery().tail_bytes > 0 {
+            dir.found_tail();
+        }
         let starts_failed = log.state() == LogState::Failed;
         let partition = Arc::new(Self {
             topic: what.topic,
@@ -143,6 +149,8 @@ impl Partition {
             flush_ms: AtomicU64::new(config.flush_ms),
             deleted: AtomicBool::new(false),
             counted_failed: AtomicBool::new(false),
+            counted_unwell: AtomicBool::new(false),
+            append_stand_in: AtomicBool::new(false),
             files: RwLock::new(()),
             dirty_since_ms: AtomicI64::new(0),
             heal_at_ms: AtomicI64::new(0),
@@ -409,10 +417,17 @@ impl Watched for Partition {
             self.topic,
             self.index
         );
+        if call == Call::Append {
+            let stand_in = self.dir.appends.stand_in();
+            self.append_stand_in.store(stand_in, Ordering::Release);
+        }
         Committer::stall(self);
     }
 
     fn recovered(&self, call: Call) {
+        if call == Call::Append && self.append_stand_in.swap(false, Ordering::AcqRel) {
+            self.dir.appends.dismiss();
+        }
         log::warn!(
             "{}-{}: the call ({call:?}) came back",
             self.topic,
@@ -447,12 +462,18 @@ impl CommitLog for Partition {
         Ok(unsigned(self.log.lock().end_offset()))
     }
 
+    fn flush_ended(self: &Arc<Self>) {
+        if self.lane.flush_done(self) {
+            self.submit_drain();
+        }
+    }
+
     fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
         if no_space {
             self.lane
                 .refuse_all(&AppendError::NoSpace, &self.dir.queued);
         }
-        if self.lane.chore_done(self) {
+        if self.lane.chore_done(self) || self.lane.flush_done(self) {
             self.submit_drain();
         }
     }
@@ -489,6 +510,10 @@ impl CommitLog for Partition {
     fn health_changed(&self) {
         if let Some(error) = self.refusal_by_health() {
             self.lane.refuse_all(&error, &self.dir.queued);
+        }
+        let unwell = !self.gate.is_online();
+        if self.counted_unwell.swap(unwell, Ordering::AcqRel) != unwell {
+            self.dir.count_unwell(unwell);
         }
         let failed = matches!(self.gate.health(), Health::Failed(_));
         if self.counted_failed.swap(failed, Ordering::AcqRel) != failed {

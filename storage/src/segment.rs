@@ -56,6 +56,8 @@ pub(crate) struct OpenSegment {
     pub(crate) len: u64,
     index: OnceLock<SealedIndex>,
     rebuilt: OnceLock<SealedIndex>,
+    /// Every batch below this position had its CRC checked through this handle.
+    checked: AtomicU64,
 }
 
 impl OpenSegment {
@@ -65,6 +67,20 @@ impl OpenSegment {
             len,
             index: OnceLock::new(),
             rebuilt: OnceLock::new(),
+            checked: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether what ends at `end` was checked already: a byte that is served a hundred times need not be checked a hundred
+    /// times, and a handle does not live long where nobody reads.
+    pub(crate) fn is_checked(&self, end: Position) -> bool {
+        end.0 <= self.checked.load(Ordering::Relaxed)
+    }
+
+    /// The batches in `from..to` were checked.
+    pub(crate) fn note_checked(&self, from: Position, to: Position) {
+        if self.is_checked(from) {
+            self.checked.fetch_max(to.0, Ordering::Relaxed);
         }
     }
 }

@@ -39,7 +39,8 @@ pub struct ReadSpec {
     pub max_bytes: usize,
     /// The first batch comes even if it is larger (KIP-74).
     pub at_least_one: bool,
-    /// Check the CRC of each batch; a bad first one is `Corrupt`, a later one ends the answer before it.
+    /// Check the CRC of each batch, once for every open file; a bad first one is `Corrupt`, a later one ends the answer
+    /// before it.
     pub check_crc: bool,
 }
 
@@ -385,6 +386,23 @@ impl Reading<'_> {
         }
     }
 
+    /// Whether the CRC of the batch at `place` holds, or held before, if anybody wants to know.
+    fn is_sound(&self, window: &Window, place: usize, len: usize) -> bool {
+        let open = self.reach.open;
+        let (from, to) = (
+            window.at.plus(wide(place)),
+            window.at.plus(wide(place + len)),
+        );
+        if !self.spec.check_crc || open.is_checked(to) {
+            return true;
+        }
+        let holds = crc_holds(&window.buffer.as_ref()[place..place + len]);
+        if holds {
+            open.note_checked(from, to);
+        }
+        holds
+    }
+
     /// Takes batches from `start` on as long as they are wanted.
     fn collect(
         &self,
@@ -404,7 +422,7 @@ impl Reading<'_> {
             if !fits || header.next_offset() > self.spec.upto {
                 break;
             }
-            if self.spec.check_crc && !crc_holds(&window.buffer.as_ref()[end..end + len]) {
+            if !self.is_sound(&window, end, len) {
                 if base.is_none() {
                     return Err(self.corrupt(window.at.plus(wide(end)), next));
                 }

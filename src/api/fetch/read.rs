@@ -7,10 +7,12 @@
 //! the read workers of each log dir, all dirs at once, so that a dir that hangs
 //! costs its own rows only.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use seawall_committer::{Call, Watched};
 use seawall_net::wire::{EpochEndOffset, FetchPartitionResponse};
 use seawall_storage::{LeaderEpoch, Offset, ReadError, ReadSpec, ReadView};
 
@@ -37,116 +39,168 @@ struct State {
     rows: Vec<Option<FetchPartitionResponse>>,
     bytes_left: usize,
     served_any: bool,
-    dirs_open: usize,
+    /// Rows that are not there yet.
+    open: usize,
     then: Option<Then>,
 }
 
-/// Parts of a fetch that have to be read from one log dir.
-type Group = (Arc<LogDir>, Vec<usize>);
+/// Parts of a fetch that have to be read from one log dir, in request order.
+/// Workers take one after the other; a second one comes only where the first
+/// hangs.
+struct Group {
+    round: Arc<Round>,
+    dir: Arc<LogDir>,
+    left: Mutex<VecDeque<usize>>,
+}
+
+/// One read under the eyes of the watchdog.
+struct WatchedRead {
+    group: Arc<Group>,
+    place: usize,
+    stand_in: AtomicBool,
+}
 
 impl Round {
     /// Starts a round; `then` gets the rows, perhaps before this returns.
     pub(super) fn start(
         ask: &Arc<Ask>,
         then: impl FnOnce(Vec<FetchPartitionResponse>) + Send + 'static,
-    ) -> Arc<Self> {
+    ) {
         let mut rows = Vec::with_capacity(ask.parts.len());
-        let mut groups: HashMap<usize, Group> = HashMap::new();
+        let mut places: BTreeMap<usize, (Arc<LogDir>, VecDeque<usize>)> = BTreeMap::new();
         for (place, part) in ask.parts.iter().enumerate() {
             let row = part.row_without_reading(ask);
             if let (None, Ok(partition)) = (&row, &part.partition) {
                 let dir = partition.dir();
-                let group = groups.entry(dir.index);
-                let group = group.or_insert_with(|| (Arc::clone(dir), Vec::new()));
-                group.1.push(place);
+                let group = places.entry(dir.index);
+                let group = group.or_insert_with(|| (Arc::clone(dir), VecDeque::new()));
+                group.1.push_back(place);
             }
             rows.push(row);
         }
+        let open = rows.iter().filter(|row| row.is_none()).count();
         let round = Arc::new(Self {
             ask: Arc::clone(ask),
             state: Mutex::new(State {
                 rows,
                 bytes_left: ask.max_bytes,
                 served_any: false,
-                dirs_open: groups.len(),
+                open,
                 then: Some(Box::new(then)),
             }),
         });
-        if groups.is_empty() {
-            round.finish();
+        if open == 0 {
+            return finish(round.state.lock());
         }
-        for (dir, places) in groups.into_values() {
-            let round = Arc::clone(&round);
-            dir.reads.submit(move || round.read_group(&places));
-        }
-        round
-    }
-
-    /// Ends the round with what there is; rows that are not there say that the
-    /// storage does not answer.
-    pub(super) fn give_up(&self) {
-        self.finish();
-    }
-
-    fn read_group(&self, places: &[usize]) {
-        for &place in places {
-            if let Some(part) = self.ask.parts.get(place)
-                && let Ok(partition) = &part.partition
-            {
-                self.read_part(place, part, partition);
-            }
-        }
-        let mut state = self.state.lock();
-        state.dirs_open -= 1;
-        if state.dirs_open == 0 {
-            drop(state);
-            self.finish();
+        for (dir, left) in places.into_values() {
+            let group = Group {
+                round: Arc::clone(&round),
+                dir,
+                left: Mutex::new(left),
+            };
+            Arc::new(group).submit();
         }
     }
 
-    fn read_part(&self, place: usize, part: &AskedPart, partition: &Partition) {
+    fn read_part(&self, part: &AskedPart, partition: &Partition) -> FetchPartitionResponse {
         let (max_bytes, at_least_one) = {
             let state = self.state.lock();
             (part.max_bytes.min(state.bytes_left), !state.served_any)
         };
         let view = partition.view();
-        let upto = part.limit(&self.ask, partition);
         let spec = ReadSpec {
             from: part.offset,
-            upto,
+            upto: part.limit(&self.ask, partition),
             max_bytes,
             at_least_one,
             check_crc: true,
         };
-        let row = match tripwire::FETCH.around(|| view.read(&spec)) {
+        match tripwire::FETCH.around(|| view.read(&spec)) {
             Ok(read) => {
                 let mut row = part.good_row(&self.ask, partition, &view);
                 row.records = Some(read.bytes);
                 row
             }
             Err(error) => part.read_error(partition, &error),
-        };
-        let bytes = row.records.as_ref().map_or(0, bytes::Bytes::len);
-        let mut state = self.state.lock();
-        state.bytes_left = state.bytes_left.saturating_sub(bytes);
-        state.served_any |= bytes > 0;
-        if let Some(there) = state.rows.get_mut(place) {
-            *there = Some(row);
         }
     }
 
-    fn finish(&self) {
+    /// The first row for a place counts: a read that hung comes too late.
+    fn put(&self, place: usize, row: FetchPartitionResponse) {
         let mut state = self.state.lock();
-        let Some(then) = state.then.take() else {
-            return;
-        };
-        let rows = std::mem::take(&mut state.rows);
-        drop(state);
-        let rows = rows.into_iter().zip(&self.ask.parts);
-        then(
-            rows.map(|(row, part)| row.unwrap_or_else(|| part.error(ErrorCode::KafkaStorageError)))
-                .collect(),
-        );
+        let bytes = row.records.as_ref().map_or(0, bytes::Bytes::len);
+        match state.rows.get_mut(place) {
+            Some(there @ None) => *there = Some(row),
+            Some(Some(_)) | None => return,
+        }
+        state.bytes_left = state.bytes_left.saturating_sub(bytes);
+        state.served_any |= bytes > 0;
+        state.open -= 1;
+        if state.open == 0 {
+            finish(state);
+        }
+    }
+}
+
+/// The last row is there.
+fn finish(mut state: MutexGuard<'_, State>) {
+    let then = state.then.take();
+    let rows = std::mem::take(&mut state.rows);
+    drop(state);
+    if let Some(then) = then {
+        then(rows.into_iter().flatten().collect());
+    }
+}
+
+impl Group {
+    fn submit(self: Arc<Self>) {
+        let reads = Arc::clone(&self.dir.reads);
+        reads.submit(move || self.read());
+    }
+
+    fn read(self: Arc<Self>) {
+        loop {
+            let next = self.left.lock().pop_front();
+            let Some(place) = next else { return };
+            let Some(part) = self.round.ask.parts.get(place) else {
+                return;
+            };
+            if let Ok(partition) = &part.partition {
+                let watched = self.dir.watchdog.watch(self.watched(place), Call::Read);
+                let row = self.round.read_part(part, partition);
+                self.round.put(place, row);
+                drop(watched);
+            }
+        }
+    }
+
+    fn watched(self: &Arc<Self>, place: usize) -> Arc<dyn Watched> {
+        Arc::new(WatchedRead {
+            group: Arc::clone(self),
+            place,
+            stand_in: AtomicBool::new(false),
+        })
+    }
+}
+
+/// A read that hangs costs its own row: it is answered as a storage error, and
+/// another worker goes on with the rest.
+impl Watched for WatchedRead {
+    fn overdue(&self, _call: Call) {
+        let stand_in = self.group.dir.reads.stand_in();
+        self.stand_in.store(stand_in, Ordering::Release);
+        if let Some(part) = self.group.round.ask.parts.get(self.place) {
+            log::error!("a read of partition {} hangs", part.index);
+            let row = part.error(ErrorCode::KafkaStorageError);
+            self.group.round.put(self.place, row);
+        }
+        Arc::clone(&self.group).submit();
+    }
+
+    fn recovered(&self, _call: Call) {
+        if self.stand_in.load(Ordering::Acquire) {
+            self.group.dir.reads.dismiss();
+        }
     }
 }
 

@@ -26,9 +26,6 @@ use crate::timer::{Deadline, Timer};
 /// Longest long poll: more than any client asks, less than a forgotten
 /// connection should cost.
 const WAIT_MAX: Duration = Duration::from_secs(300);
-/// A read that is not back this long after the wait is over is answered as a
-/// storage error (a mount that hangs).
-const READ_GRACE: Duration = Duration::from_secs(20);
 
 /// The fetch of a connection that waits, if any.
 #[derive(Default)]
@@ -69,7 +66,6 @@ enum Phase {
 struct State {
     slot: Option<ReplySlot>,
     phase: Phase,
-    round: Option<Arc<Round>>,
     keys: Vec<(usize, ReaderKey)>,
     deadline: Option<Deadline>,
     expired: bool,
@@ -93,7 +89,6 @@ impl Fetch {
             state: Mutex::new(State {
                 slot: Some(slot),
                 phase: Phase::Reading { again: false },
-                round: None,
                 keys: Vec::new(),
                 deadline: None,
                 expired: false,
@@ -101,16 +96,14 @@ impl Fetch {
         })
     }
 
-    pub(super) fn start(self: &Arc<Self>, timer: &Arc<Timer>, received: Instant, wait_ms: i32) {
+    pub(super) fn start(self: &Arc<Self>, timer: &Timer, received: Instant, wait_ms: i32) {
         let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(WAIT_MAX);
-        if wait.is_zero() || self.ask.min_bytes == 0 {
+        let nothing_to_wait_for = self.ask.min_bytes == 0 || self.ask.parts.is_empty();
+        if wait.is_zero() || nothing_to_wait_for {
             self.state.lock().expired = true;
         }
-        let (fetch, its_timer) = (Arc::clone(self), Arc::clone(timer));
-        self.hold(timer.at(received + wait, move || {
-            fetch.guard_read(&its_timer);
-            fetch.expire();
-        }));
+        let fetch = Arc::clone(self);
+        self.hold(timer.at(received + wait, move || fetch.expire()));
         self.read();
     }
 
@@ -135,24 +128,10 @@ impl Fetch {
         }
     }
 
-    /// A read that hangs must not hold the answer for ever.
-    fn guard_read(self: &Arc<Self>, timer: &Timer) {
-        let fetch = Arc::clone(self);
-        self.hold(timer.at(Instant::now() + READ_GRACE, move || {
-            let round = fetch.state.lock().round.take();
-            if let Some(round) = round {
-                round.give_up();
-            }
-        }));
-    }
-
+    /// A read that hangs answers by itself, as an error, after the stall timeout.
     fn read(self: &Arc<Self>) {
         let fetch = Arc::clone(self);
-        let round = Round::start(&self.ask, move |rows| fetch.read_done(rows));
-        let mut state = self.state.lock();
-        if state.slot.is_some() {
-            state.round = Some(round);
-        }
+        Round::start(&self.ask, move |rows| fetch.read_done(rows));
     }
 
     fn read_done(self: &Arc<Self>, rows: Vec<FetchPartitionResponse>) {
@@ -188,7 +167,6 @@ impl Fetch {
             return self.read();
         }
         state.phase = Phase::Waiting;
-        state.round = None;
     }
 
     fn register(self: &Arc<Self>) {
@@ -238,9 +216,8 @@ impl Fetch {
         let slot = state.slot.take();
         let keys = std::mem::take(&mut state.keys);
         let deadline = state.deadline.take();
-        let round = state.round.take();
         drop(state);
-        drop((deadline, round));
+        drop(deadline);
         for (index, key) in keys {
             if let Some(Ok(partition)) = self.ask.parts.get(index).map(|p| &p.partition) {
                 partition.readers().forget(key);
