@@ -38,7 +38,7 @@ impl Log for NullLog {
     fn sync(&self, _point: &u64) -> io::Result<()> {
         Ok(())
     }
-    fn chore(&self, _chore: Chore) -> Result<u64, ChoreError> {
+    fn chore(self: &Arc<Self>, _chore: Chore) -> Result<u64, ChoreError> {
         Ok(0)
     }
     fn chore_ended(self: &Arc<Self>, _chore: Chore, _no_space: bool) {}

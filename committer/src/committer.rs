@@ -28,6 +28,9 @@ pub enum Chore {
     Cut,
     /// Bring a Failed log back: rewrite what is not known to be durable.
     Heal,
+    /// Append what waits in the lane, by the thread that flushes it next: on an
+    /// idle log that saves waking one thread to wake another.
+    Drain,
 }
 
 /// Why a chore was not done.
@@ -54,14 +57,15 @@ pub trait Log: Watched + Sized {
     /// Whatever fsync returned; the log fails and the file is not synced again.
     fn sync(&self, point: &Self::Point) -> io::Result<()>;
     /// Does `chore`; returns the log end behind it. A roll that succeeds has
-    /// synced everything before it; after healing all of the log is durable.
+    /// synced everything before it; after healing all of the log is durable; a
+    /// drain calls [`Committer::appended`].
     ///
     /// # Errors
     /// See [`ChoreError`].
-    fn chore(&self, chore: Chore) -> Result<u64, ChoreError>;
+    fn chore(self: &Arc<Self>, chore: Chore) -> Result<u64, ChoreError>;
     /// A flush came to its end, well or not.
     fn flush_ended(self: &Arc<Self>) {}
-    /// A chore came to its end, well or not: appends may go on.
+    /// A chore but a drain came to its end, well or not: appends may go on.
     fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool);
     /// Everything before `point` is durable. Called after the waiters are
     /// released, so it may take the log's own lock.
@@ -238,6 +242,8 @@ impl<L: Log> Committer<L> {
     fn run_job(&self, log: &Arc<L>, job: Job<L::Point>) {
         let call = match job {
             Job::Flush(_) => Call::Flush,
+            // The log watches its own writes.
+            Job::Chore(Chore::Drain, _) => return Self::drained(log),
             Job::Chore(..) => Call::Roll,
         };
         // Held until the outcome is settled, so that a late failure is latched
@@ -266,7 +272,7 @@ impl<L: Log> Committer<L> {
     fn chore(log: &Arc<L>, chore: Chore, target: &Target<L::Point>) {
         match (chore, log.chore(chore)) {
             (Chore::Roll, Ok(_)) => Self::flushed(log, target),
-            (Chore::Cut, Ok(_)) => log.gate().lock().abandon_flight(),
+            (Chore::Cut | Chore::Drain, Ok(_)) => log.gate().lock().abandon_flight(),
             (Chore::Heal, Ok(end)) => Self::healed(log, end),
             (Chore::Heal, Err(ChoreError::NoSpace(error) | ChoreError::Failed(error))) => {
                 log::warn!("not healed yet: {error}");
@@ -280,6 +286,13 @@ impl<L: Log> Committer<L> {
             (_, Err(ChoreError::Failed(error))) => Self::failed(log, &error),
         }
         log.chore_ended(chore, false);
+    }
+
+    fn drained(log: &Arc<L>) {
+        if let Err(ChoreError::NoSpace(error) | ChoreError::Failed(error)) = log.chore(Chore::Drain)
+        {
+            Self::failed(log, &error);
+        }
     }
 
     fn healed(log: &L, end: u64) {

@@ -275,8 +275,11 @@ impl<P: Clone, W> Queue<P, W> {
             return None;
         }
         let target = self.sample();
-        self.in_flight = Some((target.seq, target.end));
-        Some(match self.chore.take() {
+        let chore = self.chore.take();
+        if chore != Some(Chore::Drain) {
+            self.in_flight = Some((target.seq, target.end));
+        }
+        Some(match chore {
             Some(chore) => Job::Chore(chore, target),
             None => Job::Flush(target),
         })

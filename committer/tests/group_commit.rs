@@ -122,7 +122,7 @@ impl Log for FakeLog {
         shut.syncs += 1;
         shut.fails.map_or(Ok(()), |kind| Err(kind.into()))
     }
-    fn chore(&self, _chore: Chore) -> Result<u64, ChoreError> {
+    fn chore(self: &Arc<Self>, _chore: Chore) -> Result<u64, ChoreError> {
         let mut shut = self.shut.lock().unwrap();
         shut.chores += 1;
         match shut.fails {

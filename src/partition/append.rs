@@ -1,4 +1,5 @@
-//! What an append worker does with one partition.
+//! What an append worker does with one partition; on an idle log its committer
+//! thread does the same before it flushes.
 //!
 //! Owns:     the order of the steps between a lane and the committer.
 //! Does not: fsync, create or rename files, or wait for anybody.
@@ -55,9 +56,15 @@ impl Around for Arc<Partition> {
 impl Partition {
     /// Queues a batch for its append. A batch that comes back was not taken.
     pub fn offer(self: &Arc<Self>, item: LaneItem, unparker: &Unparker) -> Push {
+        let forced = item.policy == AckPolicy::Forced;
         let push = self.lane.push(item, unparker, self);
-        if matches!(push, Push::Queued { schedule: true }) {
-            self.submit_drain();
+        match push {
+            // Nothing is being flushed: who flushes this batch may append it too.
+            Push::Queued { schedule: true } if forced && !self.gate.is_flushing() => {
+                self.dir.committer.request_chore(self, Chore::Drain);
+            }
+            Push::Queued { schedule: true } => self.submit_drain(),
+            _ => {}
         }
         push
     }
@@ -69,9 +76,11 @@ impl Partition {
 
     /// Appends everything queued as one group. A panic takes this partition
     /// offline and no other.
-    fn drain(self: &Arc<Self>) {
+    pub(super) fn drain(self: &Arc<Self>) {
+        let Some(items) = self.lane.take(&self.dir.queued) else {
+            return;
+        };
         let guard = PanicGuard(self);
-        let items = self.lane.take(&self.dir.queued);
         let mut deferred = Vec::new();
         let mut chore = None;
         if !items.is_empty() {

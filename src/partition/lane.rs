@@ -129,11 +129,12 @@ impl Lane {
     }
 
     /// Everything queued, for the append worker. Parts that were given up in
-    /// the meantime are left out.
-    pub fn take(&self, queued: &QueuedBytes) -> Vec<LaneItem> {
+    /// the meantime are left out. `None` if there is nothing to drain now, or
+    /// another drains (L1).
+    pub fn take(&self, queued: &QueuedBytes) -> Option<Vec<LaneItem>> {
         let mut state = self.state.lock();
         if state.phase != Phase::Scheduled {
-            return Vec::new();
+            return None;
         }
         state.phase = Phase::Draining;
         queued.sub(std::mem::take(&mut state.bytes) as u64);
@@ -145,7 +146,12 @@ impl Lane {
         wake(parked);
         let items: Vec<LaneItem> = items.into_iter().filter(|i| i.part.claim()).collect();
         self.state.lock().draining = items.iter().map(|i| i.part.clone()).collect();
-        items
+        Some(items)
+    }
+
+    /// Whether it waits for a drain.
+    pub fn is_scheduled(&self) -> bool {
+        self.state.lock().phase == Phase::Scheduled
     }
 
     /// The append worker is done. `deferred` goes back to the head (L3). Returns

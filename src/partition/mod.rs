@@ -453,11 +453,12 @@ impl CommitLog for Partition {
         synced
     }
 
-    fn chore(&self, chore: Chore) -> Result<u64, ChoreError> {
+    fn chore(self: &Arc<Self>, chore: Chore) -> Result<u64, ChoreError> {
         match chore {
             Chore::Roll => self.roll()?,
             Chore::Cut => self.cut()?,
             Chore::Heal => self.heal()?,
+            Chore::Drain => self.drain(),
         }
         Ok(unsigned(self.log.lock().end_offset()))
     }
@@ -468,12 +469,14 @@ impl CommitLog for Partition {
         }
     }
 
-    fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
+    fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool) {
         if no_space {
             self.lane
                 .refuse_all(&AppendError::NoSpace, &self.dir.queued);
         }
-        if self.lane.chore_done(self) || self.lane.flush_done(self) {
+        // A drain that was asked for before a failure is forgotten by then.
+        let forgotten = chore == Chore::Heal && self.lane.is_scheduled();
+        if forgotten || self.lane.chore_done(self) || self.lane.flush_done(self) {
             self.submit_drain();
         }
     }
