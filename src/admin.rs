@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::metrics;
-use crate::server::Running;
+use crate::running::Running;
 
 /// How long a client may take for its request or for reading the answer.
 const PATIENCE: Duration = Duration::from_secs(2);

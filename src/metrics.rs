@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use crate::api;
-use crate::server::Running;
+use crate::running::Running;
 
 /// The text format that Prometheus reads.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";

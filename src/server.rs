@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use seawall_net::{BoundServer, Limits, Listener, NetConfig, NetStats, Server, StartError};
+use seawall_net::{BoundServer, Limits, Listener, NetConfig, Server, StartError};
 
 use crate::admin::{AdminHttp, BoundAdmin};
 use crate::api::KafkaService;
 use crate::broker::{Broker, OpenError};
 use crate::cluster::StopSignal;
 use crate::config::Config;
+use crate::running::Running;
 
 /// How often partitions are looked through for what is due by the clock.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -45,20 +46,6 @@ impl std::fmt::Display for ServeError {
             Self::Open(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
         }
-    }
-}
-
-/// What both doors see.
-pub struct Running {
-    /// The broker.
-    pub broker: Arc<Broker>,
-    server: Server,
-}
-
-impl Running {
-    /// Counters of the sockets.
-    pub fn net_stats(&self) -> NetStats {
-        self.server.stats()
     }
 }
 

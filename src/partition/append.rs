@@ -18,7 +18,7 @@ use seawall_storage::{
 use super::lane::{Around, Next, Push};
 use super::part::{AppendError, LaneItem, Stored, Waiter};
 use super::{Partition, now, unsigned};
-use crate::logdir::QueuedBytes;
+use crate::queued::QueuedBytes;
 use crate::tripwire;
 
 /// What the log said to a group, and where it stands now.

@@ -23,7 +23,7 @@ use seawall_committer::CallGuard;
 use seawall_net::Unparker;
 
 use super::part::{AppendError, LaneItem, Part};
-use crate::logdir::QueuedBytes;
+use crate::queued::QueuedBytes;
 
 /// Most batches in a lane: what 128 requests in flight on each of a few dozen
 /// connections can bring before the disk has to answer for it.
