@@ -24,6 +24,10 @@ type Action = Box<dyn FnOnce() + Send>;
 struct State {
     deadlines: BTreeMap<(Instant, u64), Action>,
     next_id: u64,
+    /// When the thread wakes by itself; `None` if it waits to be woken. It may be
+    /// early, for a deadline that was cancelled: that costs one look, where
+    /// waking the thread for every deadline would cost a switch each.
+    wakes_at: Option<Instant>,
     stopping: bool,
 }
 
@@ -74,14 +78,10 @@ impl Timer {
         let mut state = self.shared.state.lock();
         state.next_id += 1;
         let key = (when, state.next_id);
-        let earliest = state
-            .deadlines
-            .keys()
-            .next()
-            .is_none_or(|first| key < *first);
         state.deadlines.insert(key, Box::new(action));
+        let sleeps_too_long = state.wakes_at.is_none_or(|wakes| when < wakes);
         drop(state);
-        if earliest {
+        if sleeps_too_long {
             self.shared.changed.notify_one();
         }
         Deadline {
@@ -115,6 +115,7 @@ fn next_due(shared: &Shared) -> Option<Action> {
     let mut state = shared.state.lock();
     while !state.stopping {
         let Some(first) = state.deadlines.first_entry() else {
+            state.wakes_at = None;
             shared.changed.wait(&mut state);
             continue;
         };
@@ -122,6 +123,7 @@ fn next_due(shared: &Shared) -> Option<Action> {
         if Instant::now() >= when {
             return Some(first.remove());
         }
+        state.wakes_at = Some(when);
         shared.changed.wait_until(&mut state, when);
     }
     None
