@@ -41,6 +41,7 @@ impl Log for NullLog {
     fn chore(self: &Arc<Self>, _chore: Chore) -> Result<u64, ChoreError> {
         Ok(0)
     }
+    fn drain(self: &Arc<Self>) {}
     fn chore_ended(self: &Arc<Self>, _chore: Chore, _no_space: bool) {}
     fn synced(self: &Arc<Self>, _point: &u64) {}
     fn is_owner(&self) -> bool {

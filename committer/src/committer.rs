@@ -28,9 +28,6 @@ pub enum Chore {
     Cut,
     /// Bring a Failed log back: rewrite what is not known to be durable.
     Heal,
-    /// Append what waits in the lane, by the thread that flushes it next: on an
-    /// idle log that saves waking one thread to wake another.
-    Drain,
 }
 
 /// Why a chore was not done.
@@ -57,15 +54,17 @@ pub trait Log: Watched + Sized {
     /// Whatever fsync returned; the log fails and the file is not synced again.
     fn sync(&self, point: &Self::Point) -> io::Result<()>;
     /// Does `chore`; returns the log end behind it. A roll that succeeds has
-    /// synced everything before it; after healing all of the log is durable; a
-    /// drain calls [`Committer::appended`].
+    /// synced everything before it; after healing all of the log is durable.
     ///
     /// # Errors
     /// See [`ChoreError`].
     fn chore(self: &Arc<Self>, chore: Chore) -> Result<u64, ChoreError>;
     /// A flush came to its end, well or not.
     fn flush_ended(self: &Arc<Self>) {}
-    /// A chore but a drain came to its end, well or not: appends may go on.
+    /// Appends what waits in the lane and calls [`Committer::appended`], as an
+    /// append worker does.
+    fn drain(self: &Arc<Self>);
+    /// A chore came to its end, well or not: appends may go on.
     fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool);
     /// Everything before `point` is durable. Called after the waiters are
     /// released, so it may take the log's own lock.
@@ -149,6 +148,12 @@ impl<L: Log> Committer<L> {
     /// may be appended in between.
     pub fn request_chore(self: &Arc<Self>, log: &Arc<L>, chore: Chore) {
         self.request(log, |queue| queue.request_chore(chore));
+    }
+
+    /// Asks for [`Log::drain`] by the thread that flushes next: on an idle log
+    /// that saves waking one thread to wake another.
+    pub fn request_drain(self: &Arc<Self>, log: &Arc<L>) {
+        self.request(log, Queue::request_drain);
     }
 
     /// Asks for [`Chore::Heal`], if the log is Failed.
@@ -243,7 +248,7 @@ impl<L: Log> Committer<L> {
         let call = match job {
             Job::Flush(_) => Call::Flush,
             // The log watches its own writes.
-            Job::Chore(Chore::Drain, _) => return Self::drained(log),
+            Job::Drain => return log.drain(),
             Job::Chore(..) => Call::Roll,
         };
         // Held until the outcome is settled, so that a late failure is latched
@@ -257,6 +262,7 @@ impl<L: Log> Committer<L> {
                 log.flush_ended();
             }
             Job::Chore(chore, target) => Self::chore(log, chore, &target),
+            Job::Drain => {}
         }
         drop(watched);
     }
@@ -272,7 +278,7 @@ impl<L: Log> Committer<L> {
     fn chore(log: &Arc<L>, chore: Chore, target: &Target<L::Point>) {
         match (chore, log.chore(chore)) {
             (Chore::Roll, Ok(_)) => Self::flushed(log, target),
-            (Chore::Cut | Chore::Drain, Ok(_)) => log.gate().lock().abandon_flight(),
+            (Chore::Cut, Ok(_)) => log.gate().lock().abandon_flight(),
             (Chore::Heal, Ok(end)) => Self::healed(log, end),
             (Chore::Heal, Err(ChoreError::NoSpace(error) | ChoreError::Failed(error))) => {
                 log::warn!("not healed yet: {error}");
@@ -286,13 +292,6 @@ impl<L: Log> Committer<L> {
             (_, Err(ChoreError::Failed(error))) => Self::failed(log, &error),
         }
         log.chore_ended(chore, false);
-    }
-
-    fn drained(log: &Arc<L>) {
-        if let Err(ChoreError::NoSpace(error) | ChoreError::Failed(error)) = log.chore(Chore::Drain)
-        {
-            Self::failed(log, &error);
-        }
     }
 
     fn healed(log: &L, end: u64) {

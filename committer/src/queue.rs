@@ -109,6 +109,7 @@ pub(crate) struct Target<P> {
 pub(crate) enum Job<P> {
     Flush(Target<P>),
     Chore(Chore, Target<P>),
+    Drain,
 }
 
 #[derive(Debug)]
@@ -124,6 +125,8 @@ pub(crate) struct Queue<P, W> {
     records_unflushed: u64,
     bytes_unflushed: u64,
     chore: Option<Chore>,
+    /// A drain is asked for. It stays asked for while the log is Failed.
+    drain: bool,
     health: Health,
     stalled_calls: u32,
     scheduled: bool,
@@ -144,6 +147,7 @@ impl<P: Clone, W> Queue<P, W> {
             records_unflushed: 0,
             bytes_unflushed: 0,
             chore: None,
+            drain: false,
             health: Health::Online,
             stalled_calls: 0,
             scheduled: false,
@@ -264,7 +268,7 @@ impl<P: Clone, W> Queue<P, W> {
         if matches!(self.health, Health::Failed(_)) {
             return self.chore == Some(Chore::Heal);
         }
-        self.is_flushing() || self.chore.is_some()
+        self.is_flushing() || self.chore.is_some() || self.drain
     }
 
     /// The next job of the committer thread; `None` gives the log back, decided
@@ -274,12 +278,13 @@ impl<P: Clone, W> Queue<P, W> {
             self.scheduled = false;
             return None;
         }
-        let target = self.sample();
-        let chore = self.chore.take();
-        if chore != Some(Chore::Drain) {
-            self.in_flight = Some((target.seq, target.end));
+        let failed = matches!(self.health, Health::Failed(_));
+        if !failed && std::mem::take(&mut self.drain) {
+            return Some(Job::Drain);
         }
-        Some(match chore {
+        let target = self.sample();
+        self.in_flight = Some((target.seq, target.end));
+        Some(match self.chore.take() {
             Some(chore) => Job::Chore(chore, target),
             None => Job::Flush(target),
         })
@@ -361,6 +366,10 @@ impl<P: Clone, W> Queue<P, W> {
 
     pub(crate) fn request_chore(&mut self, chore: Chore) {
         self.chore = Some(chore);
+    }
+
+    pub(crate) fn request_drain(&mut self) {
+        self.drain = true;
     }
 
     /// Asks for healing, if the log is Failed.

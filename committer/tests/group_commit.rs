@@ -25,6 +25,7 @@ struct Shut {
     syncs: u64,
     fails: Option<io::ErrorKind>,
     chores: u64,
+    drains: u64,
     healed_end: u64,
 }
 
@@ -132,6 +133,10 @@ impl Log for FakeLog {
             }
             Some(kind) => Err(ChoreError::Failed(kind.into())),
         }
+    }
+    fn drain(self: &Arc<Self>) {
+        self.shut.lock().unwrap().drains += 1;
+        self.changed.notify_all();
     }
     fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool) {
         self.chores.lock().unwrap().push((chore, no_space));
@@ -466,6 +471,22 @@ fn a_failed_log_is_healed_when_asked_and_goes_on() {
     assert_eq!(t.log.gate.durable(), 2);
     t.append(2, &[Forced]);
     assert_eq!(t.log.until_released(3)[2], (2, Ok(())));
+}
+
+#[test]
+fn a_drain_that_is_asked_for_is_done_even_behind_a_failure() {
+    let drained = |log: &FakeLog| log.shut.lock().unwrap().drains;
+    let t = Setup::calm();
+    t.committer.request_drain(&t.log);
+    t.log
+        .until("a drain", |log| (drained(log) == 1).then_some(()));
+    Committer::fail(&*t.log, Failure::Io(io::ErrorKind::Other));
+    t.committer.request_drain(&t.log);
+    t.committer.request_heal(&t.log);
+    t.log.until("the drain behind the healing", |log| {
+        (drained(log) == 2).then_some(())
+    });
+    assert!(t.log.gate.is_online(), "healed first");
 }
 
 #[test]

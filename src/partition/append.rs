@@ -61,7 +61,7 @@ impl Partition {
         match push {
             // Nothing is being flushed: who flushes this batch may append it too.
             Push::Queued { schedule: true } if forced && !self.gate.is_flushing() => {
-                self.dir.committer.request_chore(self, Chore::Drain);
+                self.dir.committer.request_drain(self);
             }
             Push::Queued { schedule: true } => self.submit_drain(),
             _ => {}
@@ -71,12 +71,12 @@ impl Partition {
 
     pub(super) fn submit_drain(self: &Arc<Self>) {
         let partition = Arc::clone(self);
-        self.dir.appends.submit(move || partition.drain());
+        self.dir.appends.submit(move || partition.drain_lane());
     }
 
     /// Appends everything queued as one group. A panic takes this partition
     /// offline and no other.
-    pub(super) fn drain(self: &Arc<Self>) {
+    pub(super) fn drain_lane(self: &Arc<Self>) {
         let Some(items) = self.lane.take(&self.dir.queued) else {
             return;
         };

@@ -149,11 +149,6 @@ impl Lane {
         Some(items)
     }
 
-    /// Whether it waits for a drain.
-    pub fn is_scheduled(&self) -> bool {
-        self.state.lock().phase == Phase::Scheduled
-    }
-
     /// The append worker is done. `deferred` goes back to the head (L3). Returns
     /// whether the partition must be put on the run queue again.
     pub fn done(&self, deferred: Vec<LaneItem>, next: Next, around: &impl Around) -> bool {

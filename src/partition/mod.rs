@@ -458,9 +458,12 @@ impl CommitLog for Partition {
             Chore::Roll => self.roll()?,
             Chore::Cut => self.cut()?,
             Chore::Heal => self.heal()?,
-            Chore::Drain => self.drain(),
         }
         Ok(unsigned(self.log.lock().end_offset()))
+    }
+
+    fn drain(self: &Arc<Self>) {
+        self.drain_lane();
     }
 
     fn flush_ended(self: &Arc<Self>) {
@@ -469,14 +472,12 @@ impl CommitLog for Partition {
         }
     }
 
-    fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool) {
+    fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
         if no_space {
             self.lane
                 .refuse_all(&AppendError::NoSpace, &self.dir.queued);
         }
-        // A drain that was asked for before a failure is forgotten by then.
-        let forgotten = chore == Chore::Heal && self.lane.is_scheduled();
-        if forgotten || self.lane.chore_done(self) || self.lane.flush_done(self) {
+        if self.lane.chore_done(self) || self.lane.flush_done(self) {
             self.submit_drain();
         }
     }

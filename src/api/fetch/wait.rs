@@ -193,8 +193,8 @@ impl Fetch {
             seen.store(bytes, Ordering::Release);
             total += bytes;
         }
-        self.ready_bytes.fetch_add(total, Ordering::AcqRel);
-        total
+        // A wake-up in between has added what it saw.
+        self.ready_bytes.fetch_add(total, Ordering::AcqRel) + total
     }
 
     /// Whether the fetch was waiting; then it is reading now, by the caller.
