@@ -483,12 +483,15 @@ impl CommitLog for Partition {
     }
 
     fn synced(self: &Arc<Self>, point: &FlushPoint) {
-        self.dirty_since_ms.store(0, Ordering::Relaxed);
         let since = &self.uncheckpointed_since_ms;
         let _ = since.compare_exchange(0, now().get(), Ordering::Relaxed, Ordering::Relaxed);
         let mut log = self.log.lock();
         log.mark_synced(point);
         let due = log.checkpoint_due(now());
+        // What was written during the flush is dirty still: `flush.ms` counts on.
+        let dirty = log.end_offset() > point.end;
+        let dirty_since = if dirty { now().get() } else { 0 };
+        self.dirty_since_ms.store(dirty_since, Ordering::Relaxed);
         drop(log);
         if due {
             self.submit_checkpoint();
