@@ -22,10 +22,11 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::groups::{Groups, Place};
 use crate::logdir::LogDir;
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
-use crate::topics::{Slot, Topics};
+use crate::topics::{LookupError, Slot, Topics};
 use crate::workers::Workers;
 use removal::Removals;
 
@@ -75,6 +76,8 @@ pub struct Broker {
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// Consumer groups.
+    pub groups: Arc<Groups>,
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
@@ -105,6 +108,7 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let groups = open_groups(&config, &cluster, &dirs, &work, &timer);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
             config,
@@ -113,6 +117,7 @@ impl Broker {
             work,
             watchdog,
             dirs,
+            groups,
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
@@ -230,6 +235,17 @@ impl Broker {
             dir.sweep();
         }
         self.drive_removals();
+        self.sweep_groups();
+    }
+
+    /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone
+    /// (D12).
+    fn sweep_groups(&self) {
+        let map = self.topics.load();
+        self.groups.sweep(&|name, id| match map.named(name) {
+            Ok(topic) => topic.id != id,
+            Err(error) => error == LookupError::UnknownTopic,
+        });
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -272,6 +288,25 @@ impl Broker {
         }
         clean
     }
+}
+
+/// Files of groups are written by the pool of the first log dir, like those of topics.
+fn open_groups(
+    config: &Config,
+    cluster: &Cluster,
+    dirs: &[Option<Arc<LogDir>>],
+    work: &Arc<Workers>,
+    timer: &Arc<Timer>,
+) -> Arc<Groups> {
+    let first = dirs.iter().flatten().next();
+    let place = Place {
+        disk: crate::cluster::state_file::real_disk(),
+        cluster_dir: &cluster.dir,
+        claim: Arc::clone(&cluster.claim),
+        pool: Arc::clone(first.map_or(work, |dir| &dir.state)),
+        timer: Arc::clone(timer),
+    };
+    Groups::open(config.groups.clone(), place)
 }
 
 /// A dir that belongs to another broker: nothing may be written any more, so
