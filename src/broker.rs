@@ -69,7 +69,7 @@ pub struct Broker {
     /// What it was told.
     pub config: Config,
     /// The topics it serves.
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
     /// Deadlines.
     pub timer: Arc<Timer>,
     work: Arc<Workers>,
@@ -108,11 +108,22 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
-        let groups = open_groups(&config, &cluster, &dirs, &work, &timer);
+        let topics = Arc::<Topics>::default();
+        let first = dirs.iter().flatten().next();
+        let place = Place {
+            disk: crate::cluster::state_file::real_disk(),
+            cluster_dir: &cluster.dir,
+            claim: Arc::clone(&cluster.claim),
+            // Like the files of topics.
+            pool: Arc::clone(first.map_or(&work, |dir| &dir.state)),
+            timer: Arc::clone(&timer),
+            topics: Arc::clone(&topics),
+        };
+        let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
             config,
-            topics: Topics::default(),
+            topics,
             timer,
             work,
             watchdog,
@@ -288,25 +299,6 @@ impl Broker {
         }
         clean
     }
-}
-
-/// Files of groups are written by the pool of the first log dir, like those of topics.
-fn open_groups(
-    config: &Config,
-    cluster: &Cluster,
-    dirs: &[Option<Arc<LogDir>>],
-    work: &Arc<Workers>,
-    timer: &Arc<Timer>,
-) -> Arc<Groups> {
-    let first = dirs.iter().flatten().next();
-    let place = Place {
-        disk: crate::cluster::state_file::real_disk(),
-        cluster_dir: &cluster.dir,
-        claim: Arc::clone(&cluster.claim),
-        pool: Arc::clone(first.map_or(work, |dir| &dir.state)),
-        timer: Arc::clone(timer),
-    };
-    Groups::open(config.groups.clone(), place)
 }
 
 /// A dir that belongs to another broker: nothing may be written any more, so

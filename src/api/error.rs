@@ -131,7 +131,6 @@ impl From<&GroupError> for ErrorCode {
             GroupError::UnreleasedInstance => Self::UnreleasedInstanceId,
             GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
             GroupError::InvalidRegex => Self::InvalidRegularExpression,
-            GroupError::InvalidRequest => Self::InvalidRequest,
             GroupError::UnsupportedVersion => Self::UnsupportedVersion,
         }
     }

@@ -10,6 +10,8 @@
 mod alter_configs;
 mod api_versions;
 pub mod codes;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
@@ -109,7 +111,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 26] = [
+pub static TABLE: [Api; 28] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -152,6 +154,18 @@ pub static TABLE: [Api; 26] = [
     ),
     api(47, "OffsetDelete", 0..=0, offset_delete::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0..=1,
+        consumer_group_heartbeat::handle,
+    ),
+    api(
+        69,
+        "ConsumerGroupDescribe",
+        0..=1,
+        consumer_group_describe::handle,
+    ),
     api(
         75,
         "DescribeTopicPartitions",

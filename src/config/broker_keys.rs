@@ -255,6 +255,24 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("group.max.size", Kind::Int, "2147483647")
         .min(1)
         .doc("Members that a classic group may have."),
+    row("group.consumer.session.timeout.ms", Kind::Int, "45000")
+        .min(1)
+        .doc("A member of a consumer group that is silent for this long is out."),
+    row("group.consumer.heartbeat.interval.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How often members of consumer groups are told to send heartbeats."),
+    row("group.consumer.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a consumer group may have."),
+    row("group.consumer.assignment.interval.ms", Kind::Int, "1000")
+        .min(0)
+        .doc("The shortest time between two assignments of a consumer group."),
+    row("group.consumer.assignors", Kind::List, "uniform,range")
+        .range(Range::Among(&["uniform", "range"]))
+        .doc("How consumer groups assign partitions; the first is used where members do not ask for one."),
+    row("group.consumer.migration.policy", Kind::String, "bidirectional")
+        .range(Range::OneOf(&["disabled", "upgrade", "downgrade", "bidirectional"]))
+        .doc("Whether a group may change between the classic and the consumer protocol while members are in it."),
     row("offset.metadata.max.bytes", Kind::Int, "4096")
         .min(0)
         .doc("The longest text that may be committed with an offset."),

@@ -26,8 +26,9 @@ pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
-use crate::groups::GroupConfig;
 use crate::groups::classic::ClassicLimits;
+use crate::groups::consumer::{Assignor, ConsumerLimits};
+use crate::groups::{GroupConfig, Limits, Migration};
 use settings::{RawSetting, broker_key};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -323,13 +324,38 @@ fn normal(path: &Path) -> PathBuf {
         .collect()
 }
 
-fn group_config(get: &Reader<'_>) -> GroupConfig {
+fn group_limits(get: &Reader<'_>) -> Limits {
     let ms = |key| Duration::from_millis(get.number(key));
-    GroupConfig {
+    let assignors = match get.value("group.consumer.assignors") {
+        Value::List(list) => list
+            .iter()
+            .filter_map(|name| Assignor::of_name(name))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let policy = get
+        .text("group.consumer.migration.policy")
+        .unwrap_or_default();
+    Limits {
         classic: ClassicLimits {
             initial_delay: ms("group.initial.rebalance.delay.ms"),
             members_max: get.number("group.max.size"),
         },
+        consumer: Arc::new(ConsumerLimits {
+            session_timeout: ms("group.consumer.session.timeout.ms"),
+            heartbeat_interval: ms("group.consumer.heartbeat.interval.ms"),
+            members_max: get.number("group.consumer.max.size"),
+            assignment_interval: ms("group.consumer.assignment.interval.ms"),
+            assignors,
+        }),
+        migration: Migration::of_name(&policy),
+    }
+}
+
+fn group_config(get: &Reader<'_>) -> GroupConfig {
+    let ms = |key| Duration::from_millis(get.number(key));
+    GroupConfig {
+        limits: Arc::new(group_limits(get)),
         session_timeout: ms("group.min.session.timeout.ms")..=ms("group.max.session.timeout.ms"),
         metadata_bytes_max: get.number("offset.metadata.max.bytes"),
         retention: Duration::from_secs(get.number::<u64>("offsets.retention.minutes") * 60),
