@@ -22,6 +22,7 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::fetch_sessions::FetchSessions;
 use crate::logdir::LogDir;
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
@@ -69,6 +70,8 @@ pub struct Broker {
     pub config: Config,
     /// The topics it serves.
     pub topics: Topics,
+    /// What readers want, between their fetches.
+    pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
     work: Arc<Workers>,
@@ -107,6 +110,7 @@ impl Broker {
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
+            fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
             topics: Topics::default(),
             timer,

@@ -7,6 +7,7 @@ mod cases {
     mod alter;
     pub(crate) mod codes;
     mod fetch;
+    mod fetch_sessions;
     mod hostile;
     mod idempotence;
     mod produce;
