@@ -8,6 +8,9 @@ mod cases {
     pub(crate) mod codes;
     mod fetch;
     mod fetch_sessions;
+    mod group_members;
+    mod group_offsets;
+    mod groups;
     mod hostile;
     mod idempotence;
     mod produce;

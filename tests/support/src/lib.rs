@@ -14,6 +14,7 @@ pub mod broker;
 pub mod calls;
 mod checksum;
 pub mod disk;
+pub mod groups;
 pub mod kafka;
 pub mod metrics;
 mod ports;
