@@ -6,6 +6,8 @@
 mod cases {
     mod alter;
     pub(crate) mod codes;
+    mod consumer_group_life;
+    mod consumer_groups;
     mod fetch;
     mod fetch_sessions;
     mod group_members;

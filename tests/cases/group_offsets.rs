@@ -632,17 +632,17 @@ fn groups_are_listed_by_state_and_type() {
     for version in 4..=5 {
         assert_eq!(
             names(version, &["Stable"], &[]),
-            [stable.clone()],
+            [stable.as_str()],
             "v{version}"
         );
         assert_eq!(
             names(version, &["sTABLE", "Dead"], &[]),
-            [stable.clone()],
+            [stable.as_str()],
             "v{version}"
         );
         assert_eq!(
             names(version, &["Empty"], &[]),
-            [empty.clone()],
+            [empty.as_str()],
             "v{version}"
         );
         assert_eq!(names(version, &["NoSuchState"], &[]), [""; 0], "v{version}");

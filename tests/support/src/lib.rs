@@ -13,6 +13,7 @@ pub mod batch;
 pub mod broker;
 pub mod calls;
 mod checksum;
+pub mod consumers;
 pub mod disk;
 pub mod groups;
 pub mod kafka;
