@@ -22,6 +22,7 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
 use crate::logdir::LogDir;
 use crate::partition::{Partition, now};
@@ -70,6 +71,8 @@ pub struct Broker {
     pub config: Config,
     /// The topics it serves.
     pub topics: Arc<Topics>,
+    /// What readers want, between their fetches.
+    pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
     work: Arc<Workers>,
@@ -122,6 +125,7 @@ impl Broker {
         let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
+            fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
             topics,
             timer,

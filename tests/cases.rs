@@ -6,7 +6,13 @@
 mod cases {
     mod alter;
     pub(crate) mod codes;
+    mod consumer_group_life;
+    mod consumer_groups;
     mod fetch;
+    mod fetch_sessions;
+    mod group_members;
+    mod group_offsets;
+    mod groups;
     mod hostile;
     mod idempotence;
     mod produce;

@@ -8,6 +8,7 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
+use crate::fetch_sessions::SessionError;
 use crate::groups::GroupError;
 use crate::partition::AppendError;
 use crate::topics::LookupError;
@@ -62,6 +63,16 @@ impl From<&ReadError> for ErrorCode {
             ReadError::OutOfRange { .. } => Self::OffsetOutOfRange,
             ReadError::Corrupt { .. } => Self::CorruptMessage,
             ReadError::Io(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<SessionError> for ErrorCode {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::NotFound => Self::FetchSessionIdNotFound,
+            SessionError::WrongEpoch => Self::InvalidFetchSessionEpoch,
+            SessionError::OtherTopicKeys => Self::FetchSessionTopicIdError,
         }
     }
 }

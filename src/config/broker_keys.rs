@@ -319,6 +319,9 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .range(Range::Whole(1, 65_535))
         .kept()
         .doc("Connections the kernel keeps until they are accepted."),
+    row("max.incremental.fetch.session.cache.slots", Kind::Int, "1000")
+        .min(0)
+        .doc("Readers whose wishes are remembered between their fetches; the others ask in full each time."),
     row("fetch.max.bytes", Kind::Int, "57671680")
         .min(1_024)
         .doc("The most bytes that one fetch answers, whatever the client asks for."),

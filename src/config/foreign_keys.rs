@@ -136,7 +136,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "log.remote.copy.lag.bytes",
     "log.remote.copy.lag.ms",
     "max.connections.per.ip.overrides",
-    "max.incremental.fetch.session.cache.slots",
     "max.request.partition.size.limit",
     "metadata.log.dir",
     "metadata.log.max.record.bytes.between.snapshots",

@@ -119,6 +119,8 @@ pub(crate) struct Config {
     pub(crate) connections_idle_max_ms: u64,
     /// fetch.max.bytes
     pub(crate) fetch_bytes_max: u32,
+    /// max.incremental.fetch.session.cache.slots
+    pub(crate) fetch_sessions_max: u32,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
     pub(crate) settings: Arc<Settings>,
 }
@@ -173,6 +175,7 @@ impl Config {
             connection_rate_max: get.number("max.connection.creation.rate"),
             connections_idle_max_ms: get.number("connections.max.idle.ms"),
             fetch_bytes_max: get.number("fetch.max.bytes"),
+            fetch_sessions_max: get.number("max.incremental.fetch.session.cache.slots"),
             settings: Arc::new(settings),
         })
     }
