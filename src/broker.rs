@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
 
@@ -78,6 +79,7 @@ pub struct Broker {
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
+    retained_at: Mutex<Instant>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -116,6 +118,7 @@ impl Broker {
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
+            retained_at: Mutex::new(Instant::now()),
             endpoints,
         });
         broker.open_topics();
@@ -229,7 +232,25 @@ impl Broker {
         for dir in self.dirs.iter().flatten() {
             dir.sweep();
         }
+        self.retain_if_due();
         self.drive_removals();
+    }
+
+    /// Every `log.retention.check.interval.ms`.
+    fn retain_if_due(&self) {
+        let interval = Duration::from_millis(self.config.retention_check_interval_ms);
+        let mut at = self.retained_at.lock();
+        if at.elapsed() < interval {
+            return;
+        }
+        *at = Instant::now();
+        drop(at);
+        let map = self.topics.load();
+        for dir in self.dirs.iter().flatten() {
+            let open = map.iter().flat_map(|topic| topic.open_partitions());
+            let here = open.filter(|partition| Arc::ptr_eq(partition.dir(), dir));
+            dir.retain(here.cloned().collect());
+        }
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything

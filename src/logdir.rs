@@ -58,6 +58,8 @@ pub struct LogDir {
     pub reads: Arc<Workers>,
     /// Directory work and state files.
     pub state: Arc<Workers>,
+    /// Deletion by age and size; one thread, since nobody waits for it.
+    pub maint: Arc<Workers>,
     /// Watches every I/O call.
     pub watchdog: Arc<Watchdog>,
     /// The claim on the dir.
@@ -69,6 +71,7 @@ pub struct LogDir {
     unwell: AtomicUsize,
     failed: AtomicUsize,
     tail: AtomicBool,
+    retaining: AtomicBool,
 }
 
 impl LogDir {
@@ -105,11 +108,13 @@ impl LogDir {
             appends: Workers::start(&format!("append-{index}"), APPEND_WORKERS)?,
             reads: Workers::start(&format!("read-{index}"), READ_WORKERS)?,
             state: Workers::start(&format!("state-{index}"), STATE_WORKERS)?,
+            maint: Workers::start(&format!("maint-{index}"), 1)?,
             watchdog,
             claim,
             queued: QueuedBytes::new(queued_bytes_max),
             failed: AtomicUsize::new(0),
             tail: AtomicBool::new(false),
+            retaining: AtomicBool::new(false),
         }))
     }
 
@@ -123,6 +128,21 @@ impl LogDir {
                 }
             });
         }
+    }
+
+    /// Looks through these partitions for what is too old or too much, unless
+    /// that still runs from the last time.
+    pub fn retain(self: &Arc<Self>, partitions: Vec<Arc<Partition>>) {
+        if self.retaining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let dir = Arc::clone(self);
+        self.maint.submit(move || {
+            for partition in partitions {
+                partition.retain();
+            }
+            dir.retaining.store(false, Ordering::Release);
+        });
     }
 
     /// A partition stalled or failed, or one that had is well again. New topics
@@ -200,7 +220,8 @@ impl LogDir {
 
     /// Ends the other pools; see [`LogDir::stop_appends`].
     pub fn stop(&self, deadline: Instant) -> bool {
+        let maintained = self.maint.stop(deadline);
         let stated = self.state.stop(deadline);
-        self.reads.stop(deadline) && stated
+        self.reads.stop(deadline) && stated && maintained
     }
 }
