@@ -11,6 +11,7 @@ mod cases {
     mod idempotence;
     mod produce;
     mod protocol;
+    mod retention;
     mod storage;
     mod threads;
     mod tools;

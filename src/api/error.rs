@@ -8,7 +8,7 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
-use crate::partition::AppendError;
+use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
 
 impl From<&BatchError> for ErrorCode {
@@ -51,6 +51,16 @@ impl From<&AppendError> for ErrorCode {
             | AppendError::DirBusy => Self::KafkaStorageError,
             AppendError::Deleted => Self::UnknownTopicOrPartition,
             AppendError::Stopping => Self::NotLeaderOrFollower,
+        }
+    }
+}
+
+impl From<&TrimError> for ErrorCode {
+    fn from(error: &TrimError) -> Self {
+        match error {
+            TrimError::OutOfRange => Self::OffsetOutOfRange,
+            TrimError::Deleted => Self::UnknownTopicOrPartition,
+            TrimError::Unavailable | TrimError::Disk(_) => Self::KafkaStorageError,
         }
     }
 }

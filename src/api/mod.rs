@@ -12,6 +12,7 @@ mod api_versions;
 pub mod codes;
 mod create_partitions;
 mod create_topics;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
@@ -97,7 +98,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 15] = [
+pub static TABLE: [Api; 16] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -112,6 +113,7 @@ pub static TABLE: [Api; 15] = [
     },
     api(19, "CreateTopics", 2..=7, create_topics::handle),
     api(20, "DeleteTopics", 1..=6, delete_topics::handle),
+    api(21, "DeleteRecords", 0..=2, delete_records::handle),
     api(22, "InitProducerId", 0..=6, init_producer_id::handle),
     api(
         23,

@@ -153,8 +153,9 @@ impl Partition {
     /// T1.
     fn move_start(&self, to: Offset) -> Result<(), TrimError> {
         let _one_at_a_time = self.trimming.lock();
-        let plan = self.patient_log().ok_or(TrimError::Unavailable)?;
-        let plan = plan.trim_plan(to);
+        let log = self.patient_log().ok_or(TrimError::Unavailable)?;
+        let plan = log.trim_plan(to);
+        drop(log);
         let Some(plan) = plan else { return Ok(()) };
         self.on_full_disk(|| plan.run()).map_err(TrimError::Disk)?;
         let mut log = self.log.lock();

@@ -207,10 +207,8 @@ pub fn find_timestamp(
 ) -> Result<Option<(Offset, Timestamp)>, RecordError> {
     let header = batch.header();
     if header.attributes.is_log_append_time() {
-        return Ok(
-            (header.max_timestamp >= time)
-                .then_some((header.base_offset.max(from), header.max_timestamp)),
-        );
+        return Ok((header.max_timestamp >= time)
+            .then_some((header.base_offset.max(from), header.max_timestamp)));
     }
     for record in Records::decode(batch, &Limits::default(), DecodeSite::TimestampLookup)? {
         let record = record?;

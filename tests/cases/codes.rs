@@ -16,3 +16,4 @@ pub(crate) const KAFKA_STORAGE_ERROR: i16 = 56;
 pub(crate) const UNSUPPORTED_COMPRESSION: i16 = 76;
 pub(crate) const INVALID_RECORD: i16 = 87;
 pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
+pub(crate) const POLICY_VIOLATION: i16 = 44;

@@ -254,9 +254,8 @@ fn read_snapshot(
     options: &OpenOptions<'_>,
 ) -> Result<Option<(Offset, Producers)>, OpenError> {
     let bytes = read_if_listed(disk, dir, entries, (SNAPSHOT, SNAPSHOT_BYTES_MAX))?;
-    let ours = |key: &SnapshotKey| {
-        key.topic_id == options.topic_id && key.partition == options.partition
-    };
+    let ours =
+        |key: &SnapshotKey| key.topic_id == options.topic_id && key.partition == options.partition;
     let snapshot = bytes
         .as_deref()
         .and_then(snapshot::decode)

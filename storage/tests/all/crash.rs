@@ -238,7 +238,10 @@ impl Run {
         assert!(log.leader_epoch() > self.epoch, "{what}: epochs grow");
         let start = log.start_offset();
         let (sure, tried) = self.start;
-        assert!(sure <= start && start <= tried, "{what}: {sure}..{tried}, found {start}");
+        assert!(
+            sure <= start && start <= tried,
+            "{what}: {sure}..{tried}, found {start}"
+        );
         self.start = (start, start);
         self.check_content(&log, what);
         self.check_producers(&log, what);
@@ -332,8 +335,12 @@ impl Run {
         let start = log.start_offset();
         let (with, without) = (windows(log), windows(&full));
         let known = |(_, past): &&(_, PastBatch)| past.base >= start;
-        let agree = |some: &[_], others: &[_]| some.iter().filter(known).all(|p| others.contains(p));
-        assert!(agree(&with, &without) && agree(&without, &with), "Y1 {what}");
+        let agree =
+            |some: &[_], others: &[_]| some.iter().filter(known).all(|p| others.contains(p));
+        assert!(
+            agree(&with, &without) && agree(&without, &with),
+            "Y1 {what}"
+        );
     }
 }
 

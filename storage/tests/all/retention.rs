@@ -104,7 +104,11 @@ fn segments_go_by_the_age_of_their_newest_record_oldest_first() {
         );
     }
     let kept = due(&log, &Retention::default(), i64::MAX);
-    assert_eq!((kept.start, kept.roll), (Offset(0), false), "-1 is for ever");
+    assert_eq!(
+        (kept.start, kept.roll),
+        (Offset(0), false),
+        "-1 is for ever"
+    );
 }
 
 #[test]
@@ -179,11 +183,24 @@ fn a_quiet_segment_is_closed_when_it_is_old_or_when_all_of_it_is_due() {
     assert!(!due(&log, &kept, APPENDED_AT + 4999).roll);
     assert!(due(&log, &kept, APPENDED_AT + 5000).roll, "segment.ms");
     let early = due(&log, &by_age(10), APPENDED_AT + 11);
-    assert_eq!(early, Due { start: Offset(0), roll: true }, "retention.ms below segment.ms");
+    assert_eq!(
+        early,
+        Due {
+            start: Offset(0),
+            roll: true
+        },
+        "retention.ms below segment.ms"
+    );
     flush(&mut log);
     roll(&mut log);
     let after = due(&log, &by_age(10), APPENDED_AT + 11);
-    assert_eq!(after, Due { start: Offset(2), roll: false });
+    assert_eq!(
+        after,
+        Due {
+            start: Offset(2),
+            roll: false
+        }
+    );
 }
 
 #[test]
@@ -196,7 +213,13 @@ fn after_a_restart_a_quiet_log_goes_wholly_and_keeps_its_end() {
     close(&log);
     let mut log = setup.open(Stop::Clean);
     let wanted = due(&log, &by_age(10), DAY);
-    assert_eq!(wanted, Due { start: Offset(0), roll: true });
+    assert_eq!(
+        wanted,
+        Due {
+            start: Offset(0),
+            roll: true
+        }
+    );
     roll(&mut log);
     let start = due(&log, &by_age(10), DAY).start;
     assert_eq!(start, Offset(2));
@@ -204,7 +227,10 @@ fn after_a_restart_a_quiet_log_goes_wholly_and_keeps_its_end() {
     assert_eq!(reclaim(&mut log), 1);
     assert_eq!(logs(&disk), 1);
     let again = setup.open(Stop::Unclean);
-    assert_eq!((again.start_offset(), again.end_offset()), (Offset(2), Offset(2)));
+    assert_eq!(
+        (again.start_offset(), again.end_offset()),
+        (Offset(2), Offset(2))
+    );
 }
 
 #[test]
@@ -218,7 +244,13 @@ fn readers_get_nothing_below_the_start_and_all_above_it() {
         let view = log.read_view();
         let below = view.read(&spec(2, 1000));
         assert!(
-            matches!(below, Err(ReadError::OutOfRange { start: Offset(3), .. })),
+            matches!(
+                below,
+                Err(ReadError::OutOfRange {
+                    start: Offset(3),
+                    ..
+                })
+            ),
             "{what}: {below:?}"
         );
         assert_contiguous(&read_all(log, 3, 100), 2, Offset(8));
@@ -272,10 +304,19 @@ fn i04_producers_outlive_their_records() {
     let check = |log: &mut Log, next: i32| {
         let verdicts = append(log, &[idempotent(9, 0, 2, 2), idempotent(9, 0, next, 2)]);
         assert!(
-            matches!(verdicts[0], BatchVerdict::Duplicate { base: Offset(2), .. }),
+            matches!(
+                verdicts[0],
+                BatchVerdict::Duplicate {
+                    base: Offset(2),
+                    ..
+                }
+            ),
             "{verdicts:?}"
         );
-        assert!(matches!(verdicts[1], BatchVerdict::Appended { .. }), "{verdicts:?}");
+        assert!(
+            matches!(verdicts[1], BatchVerdict::Appended { .. }),
+            "{verdicts:?}"
+        );
     };
     let mut again = setup.open(Stop::Unclean);
     check(&mut again, 4);
@@ -292,7 +333,10 @@ fn deleting_what_was_not_durable_never_gives_an_offset_twice() {
     disk.restart(seawall_storage::disk::Crash::LoseAll);
     for stop in [Stop::Unclean, Stop::Clean] {
         let mut log = setup.open(stop);
-        assert_eq!((log.start_offset(), log.end_offset()), (Offset(4), Offset(4)));
+        assert_eq!(
+            (log.start_offset(), log.end_offset()),
+            (Offset(4), Offset(4))
+        );
         close(&log);
         let dropped = log.drop_below_start();
         assert!(dropped.needs_roll);
@@ -327,7 +371,10 @@ fn a_file_that_a_newer_epoch_hides_never_comes_back() {
     disk.put(path, &lost);
     let mut log = setup.open(Stop::Unclean);
     assert!(log.producers().is_empty(), "T4: {:?}", log.producers());
-    assert_eq!((log.start_offset(), log.end_offset()), (Offset(4), Offset(4)));
+    assert_eq!(
+        (log.start_offset(), log.end_offset()),
+        (Offset(4), Offset(4))
+    );
     let garbage = log.take_garbage();
     assert_eq!(garbage.len(), 1);
     garbage[0].remove().expect("remove");
