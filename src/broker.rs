@@ -23,7 +23,7 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
-use crate::logdir::LogDir;
+use crate::logdir::{LogDir, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{Slot, Topics};
@@ -168,6 +168,12 @@ impl Broker {
     fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
         let dir = self.dirs.iter().flatten().next();
         Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    /// Every configured log dir by its full path; `None` where it is absent.
+    pub fn log_dirs(&self) -> impl Iterator<Item = (String, Option<&Arc<LogDir>>)> {
+        let all = self.cluster.log_dirs.all().iter().zip(&self.dirs);
+        all.map(|(dir, started)| (shown_path(&dir.path), started.as_ref()))
     }
 
     fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {

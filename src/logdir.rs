@@ -40,6 +40,24 @@ const HANDLES_MAX: usize = 512;
 /// What a probe writes: one page.
 const PROBE_BYTES: usize = 4096;
 
+/// Room on a file system.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What may still be used.
+    pub usable_bytes: u64,
+}
+
+/// The full path of a log dir, as clients are told it.
+pub fn shown_path(path: &Path) -> String {
+    let full = std::path::absolute(path);
+    full.as_deref()
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
+}
+
 /// One log dir.
 pub struct LogDir {
     /// Place in `log.dirs`; thread names carry it.
@@ -187,6 +205,25 @@ impl LogDir {
                 }
             });
         }
+    }
+
+    /// Its full path, as clients are told it.
+    pub fn shown_path(&self) -> String {
+        shown_path(&self.path)
+    }
+
+    /// How large its file system is, and what of it an unprivileged process may
+    /// still use. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn space(&self) -> io::Result<Space> {
+        let found = nix::sys::statvfs::statvfs(&self.path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+        Ok(Space {
+            total_bytes: bytes(found.blocks()),
+            usable_bytes: bytes(found.blocks_available()),
+        })
     }
 
     /// Whether the dir takes a write, a sync and an unlink.

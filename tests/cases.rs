@@ -4,6 +4,7 @@
 //! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
 
 mod cases {
+    mod admin;
     mod alter;
     pub(crate) mod codes;
     mod fetch;

@@ -8,6 +8,7 @@
 //! to a pool. Message types of the wire are named only here and in net.
 
 mod alter_configs;
+mod alter_partition_reassignments;
 mod api_versions;
 pub mod codes;
 mod create_partitions;
@@ -16,17 +17,23 @@ mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_log_dirs;
+mod describe_quorum;
 mod describe_topic_partitions;
+mod elect_leaders;
 pub mod error;
 mod fetch;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod list_config_resources;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod service;
+mod update_features;
 
 pub use service::KafkaService;
 
@@ -98,7 +105,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 16] = [
+pub static TABLE: [Api; 23] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -123,14 +130,36 @@ pub static TABLE: [Api; 16] = [
     ),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
+    api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
+    api(43, "ElectLeaders", 0..=2, elect_leaders::handle),
     api(
         44,
         "IncrementalAlterConfigs",
         0..=1,
         incremental_alter_configs::handle,
     ),
+    api(
+        45,
+        "AlterPartitionReassignments",
+        0..=1,
+        alter_partition_reassignments::handle,
+    ),
+    api(
+        46,
+        "ListPartitionReassignments",
+        0..=0,
+        list_partition_reassignments::handle,
+    ),
+    api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
+    api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(
+        74,
+        "ListConfigResources",
+        0..=1,
+        list_config_resources::handle,
+    ),
     api(
         75,
         "DescribeTopicPartitions",

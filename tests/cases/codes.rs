@@ -17,3 +17,7 @@ pub(crate) const UNSUPPORTED_COMPRESSION: i16 = 76;
 pub(crate) const INVALID_RECORD: i16 = 87;
 pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
 pub(crate) const POLICY_VIOLATION: i16 = 44;
+pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
+pub(crate) const ELECTION_NOT_NEEDED: i16 = 84;
+pub(crate) const NO_REASSIGNMENT_IN_PROGRESS: i16 = 85;
+pub(crate) const INVALID_UPDATE_VERSION: i16 = 95;
