@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
 
@@ -24,7 +25,7 @@ use crate::cluster::{
 use crate::config::Config;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
-use crate::logdir::LogDir;
+use crate::logdir::{LogDir, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
@@ -84,6 +85,7 @@ pub struct Broker {
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
+    retained_at: Mutex<Instant>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -136,6 +138,7 @@ impl Broker {
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
+            retained_at: Mutex::new(Instant::now()),
             endpoints,
         });
         broker.open_topics();
@@ -185,6 +188,12 @@ impl Broker {
     fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
         let dir = self.dirs.iter().flatten().next();
         Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    /// Every configured log dir by its full path; `None` where it is absent.
+    pub fn log_dirs(&self) -> impl Iterator<Item = (String, Option<&Arc<LogDir>>)> {
+        let all = self.cluster.log_dirs.all().iter().zip(&self.dirs);
+        all.map(|(dir, started)| (shown_path(&dir.path), started.as_ref()))
     }
 
     fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {
@@ -249,6 +258,7 @@ impl Broker {
         for dir in self.dirs.iter().flatten() {
             dir.sweep();
         }
+        self.retain_if_due();
         self.drive_removals();
         self.sweep_groups();
     }
@@ -261,6 +271,23 @@ impl Broker {
             Ok(topic) => topic.id != id,
             Err(error) => error == LookupError::UnknownTopic,
         });
+    }
+
+    /// Every `log.retention.check.interval.ms`.
+    fn retain_if_due(&self) {
+        let interval = Duration::from_millis(self.config.retention_check_interval_ms);
+        let mut at = self.retained_at.lock();
+        if at.elapsed() < interval {
+            return;
+        }
+        *at = Instant::now();
+        drop(at);
+        let map = self.topics.load();
+        for dir in self.dirs.iter().flatten() {
+            let open = map.iter().flat_map(|topic| topic.open_partitions());
+            let here = open.filter(|partition| Arc::ptr_eq(partition.dir(), dir));
+            dir.retain(here.cloned().collect());
+        }
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything

@@ -86,6 +86,16 @@ impl std::fmt::Display for LookupError {
 }
 
 impl Topic {
+    /// The partition of that number, open or not.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn slot(&self, index: i32) -> Result<&Slot, LookupError> {
+        let index = usize::try_from(index).ok();
+        let slot = index.and_then(|index| self.partitions.get(index));
+        slot.ok_or(LookupError::UnknownPartition)
+    }
+
     /// The open partition of that number.
     ///
     /// # Errors

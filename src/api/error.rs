@@ -10,7 +10,7 @@ use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
 use crate::fetch_sessions::SessionError;
 use crate::groups::GroupError;
-use crate::partition::AppendError;
+use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
 
 impl From<&BatchError> for ErrorCode {
@@ -53,6 +53,16 @@ impl From<&AppendError> for ErrorCode {
             | AppendError::DirBusy => Self::KafkaStorageError,
             AppendError::Deleted => Self::UnknownTopicOrPartition,
             AppendError::Stopping => Self::NotLeaderOrFollower,
+        }
+    }
+}
+
+impl From<&TrimError> for ErrorCode {
+    fn from(error: &TrimError) -> Self {
+        match error {
+            TrimError::OutOfRange => Self::OffsetOutOfRange,
+            TrimError::Deleted => Self::UnknownTopicOrPartition,
+            TrimError::Unavailable | TrimError::Disk(_) => Self::KafkaStorageError,
         }
     }
 }

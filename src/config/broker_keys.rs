@@ -163,7 +163,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("log.cleanup.policy", Kind::List, "delete")
         .range(Range::Among(&["compact", "delete"]))
         .dynamic()
-        .kept()
         .doc("What happens to old data (topics: cleanup.policy)."),
     unset("log.retention.ms", Kind::Long)
         .min(-1)
@@ -172,28 +171,22 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
             Synonym { name: "log.retention.minutes", scale: Scale::MinutesToMs },
             hours("log.retention.hours"),
         ])
-        .kept()
         .doc("How long records are kept; -1 is for ever (topics: retention.ms)."),
     unset("log.retention.minutes", Kind::Int)
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms is not set."),
     row("log.retention.hours", Kind::Int, "168")
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms and log.retention.minutes are not set."),
     row("log.retention.bytes", Kind::Long, "-1")
         .dynamic()
-        .kept()
         .doc("How large a partition may grow; -1 is no limit (topics: retention.bytes)."),
     row("log.retention.check.interval.ms", Kind::Long, "300000")
         .min(1)
-        .kept()
         .doc("How often it is looked for segments to delete."),
     row("log.segment.delete.delay.ms", Kind::Long, "60000")
         .min(0)
         .dynamic()
-        .kept()
         .doc("How long a deleted segment's file stays (topics: file.delete.delay.ms)."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)

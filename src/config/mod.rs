@@ -89,6 +89,8 @@ pub(crate) struct Config {
     pub(crate) cluster_dir: Option<PathBuf>,
     /// log.flush.stall.timeout.ms
     pub(crate) flush_stall_timeout_ms: u64,
+    /// log.retention.check.interval.ms
+    pub(crate) retention_check_interval_ms: u64,
     /// num.partitions
     pub(crate) num_partitions: i32,
     /// replication.factor.any
@@ -160,6 +162,7 @@ impl Config {
             log_dirs: log_dirs(&settings)?,
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),
             flush_stall_timeout_ms: get.number("log.flush.stall.timeout.ms"),
+            retention_check_interval_ms: get.number("log.retention.check.interval.ms"),
             num_partitions: get.number("num.partitions"),
             replication_factor_any: get.yes("replication.factor.any"),
             auto_create_topics: get.yes("auto.create.topics.enable"),
