@@ -14,7 +14,7 @@ pub(crate) mod classic;
 pub(crate) mod consumer;
 mod effects;
 mod error;
-mod file;
+pub(crate) mod file;
 mod group;
 mod hex;
 mod load;
