@@ -37,6 +37,7 @@ impl From<&AppendReject> for ErrorCode {
         match reject {
             AppendReject::OutOfOrderSequence => Self::OutOfOrderSequenceNumber,
             AppendReject::ProducerFenced => Self::InvalidProducerEpoch,
+            AppendReject::InvalidTxnState => Self::InvalidTxnState,
         }
     }
 }

@@ -22,7 +22,7 @@ use seawall_net::wire::{
 };
 use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
 use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
-use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp};
+use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
@@ -274,6 +274,7 @@ impl Pushing {
             batch: passed.batch,
             policy: self.policy,
             stamp: passed.stamp,
+            txn: TxnOrigin::Unverified,
             part: Part::new(Arc::clone(&self.answer) as Arc<dyn PartSink>, index),
         };
         match passed.partition.offer(item, &self.unparker) {

@@ -177,7 +177,13 @@ impl Partition {
 
     /// min(high watermark, first offset of an open transaction).
     pub fn last_stable_offset(&self) -> Offset {
-        self.high_watermark()
+        self.stable_in(&self.view.load())
+    }
+
+    /// The same by a view that was taken before: what is read with it is all below
+    /// that offset, and what was aborted below it is all known to it.
+    pub fn stable_in(&self, view: &ReadView) -> Offset {
+        view.last_stable_offset(self.high_watermark())
     }
 
     /// What is there to read; lock-free.

@@ -11,10 +11,9 @@ use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::{DirEntry, Disk, DiskFile, read_full};
 use crate::manifest::{Checkpoint, Manifest, STATE_BYTES_MAX};
 use crate::names::{CHECKPOINT, MANIFEST, SNAPSHOT, SegmentName, TEMP_PREFIX, split_visible};
-use crate::producers::Producers;
 use crate::scan::crc_holds;
 use crate::segment::Segment;
-use crate::snapshot::{self, SNAPSHOT_BYTES_MAX, SnapshotKey};
+use crate::snapshot::{self, Facts, SNAPSHOT_BYTES_MAX, SnapshotKey};
 use crate::state_file::read_bounded;
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
 
@@ -33,7 +32,7 @@ pub(super) struct Inventory {
     pub(super) checkpoint: Option<Checkpoint>,
     /// Index of its segment, if the batch it names is there.
     authentic: Option<usize>,
-    pub(super) snapshot: Option<(Offset, Producers)>,
+    pub(super) snapshot: Option<(Offset, Facts)>,
     /// The highest epoch in names and manifest.
     pub(super) epoch_max: LeaderEpoch,
     pub(super) leftovers: Vec<String>,
@@ -125,7 +124,7 @@ impl Inventory {
             .as_deref()
             .and_then(snapshot::decode)
             .filter(|(key, _)| ours(key));
-        self.snapshot = snapshot.map(|(key, producers)| (key.offset, producers));
+        self.snapshot = snapshot.map(|(key, facts)| (key.offset, facts));
         Ok(())
     }
 

@@ -12,3 +12,4 @@ mod records;
 mod support;
 mod tails;
 mod times;
+mod transactions;
