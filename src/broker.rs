@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
+use seawall_storage::ProducerId;
 
 use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
@@ -26,6 +27,7 @@ use crate::logdir::LogDir;
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{Slot, Topics};
+use crate::txn::Transactions;
 use crate::workers::Workers;
 use removal::Removals;
 
@@ -71,6 +73,8 @@ pub struct Broker {
     pub topics: Topics,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// The transaction coordinator.
+    pub txns: Transactions,
     work: Arc<Workers>,
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
@@ -106,10 +110,12 @@ impl Broker {
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
+        let txns = Transactions::open(&cluster, &options.disk, &config);
         let broker = Arc::new(Self {
             config,
             topics: Topics::default(),
             timer,
+            txns,
             work,
             watchdog,
             dirs,
@@ -120,6 +126,7 @@ impl Broker {
         });
         broker.open_topics();
         broker.say_recovered();
+        broker.txns.resume(&broker);
         Ok(broker)
     }
 
@@ -144,7 +151,15 @@ impl Broker {
     /// # Errors
     /// The next block of ids could not be made durable.
     pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
-        self.cluster.producer_ids.next().map(|id| id.get())
+        self.fresh_producer_id().map(ProducerId::get)
+    }
+
+    /// As [`Broker::new_producer_id`].
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn fresh_producer_id(&self) -> Result<ProducerId, ProducerIdError> {
+        self.cluster.producer_ids.next()
     }
 
     /// The pool for what burns CPU.
@@ -230,6 +245,7 @@ impl Broker {
             dir.sweep();
         }
         self.drive_removals();
+        self.txns.sweep(self);
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -245,6 +261,7 @@ impl Broker {
             clean &= dir.stop_appends(deadline);
         }
         clean &= self.close_partitions(deadline);
+        clean &= self.txns.close();
         for dir in dirs() {
             clean &= dir.stop(deadline);
         }

@@ -25,7 +25,7 @@ mod power_tests;
 mod producer_ids;
 mod removal;
 mod snapshot;
-mod state_file;
+pub(crate) mod state_file;
 mod stop;
 mod stray;
 #[cfg(test)]
