@@ -23,10 +23,11 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::groups::{Groups, Place};
 use crate::logdir::LogDir;
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
-use crate::topics::{Slot, Topics};
+use crate::topics::{LookupError, Slot, Topics};
 use crate::txn::Transactions;
 use crate::workers::Workers;
 use removal::Removals;
@@ -79,6 +80,8 @@ pub struct Broker {
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// Consumer groups.
+    pub groups: Arc<Groups>,
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
@@ -109,6 +112,7 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let groups = open_groups(&config, &cluster, &dirs, &work, &timer);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let txns = Transactions::open(&cluster, &options.disk, &config);
         let broker = Arc::new(Self {
@@ -119,6 +123,7 @@ impl Broker {
             work,
             watchdog,
             dirs,
+            groups,
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
@@ -150,14 +155,6 @@ impl Broker {
     ///
     /// # Errors
     /// The next block of ids could not be made durable.
-    pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
-        self.fresh_producer_id().map(ProducerId::get)
-    }
-
-    /// As [`Broker::new_producer_id`].
-    ///
-    /// # Errors
-    /// The same.
     pub(crate) fn fresh_producer_id(&self) -> Result<ProducerId, ProducerIdError> {
         self.cluster.producer_ids.next()
     }
@@ -246,6 +243,17 @@ impl Broker {
         }
         self.drive_removals();
         self.txns.sweep(self);
+        self.sweep_groups();
+    }
+
+    /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone
+    /// (D12).
+    fn sweep_groups(&self) {
+        let map = self.topics.load();
+        self.groups.sweep(&|name, id| match map.named(name) {
+            Ok(topic) => topic.id != id,
+            Err(error) => error == LookupError::UnknownTopic,
+        });
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -289,6 +297,25 @@ impl Broker {
         }
         clean
     }
+}
+
+/// Files of groups are written by the pool of the first log dir, like those of topics.
+fn open_groups(
+    config: &Config,
+    cluster: &Cluster,
+    dirs: &[Option<Arc<LogDir>>],
+    work: &Arc<Workers>,
+    timer: &Arc<Timer>,
+) -> Arc<Groups> {
+    let first = dirs.iter().flatten().next();
+    let place = Place {
+        disk: crate::cluster::state_file::real_disk(),
+        cluster_dir: &cluster.dir,
+        claim: Arc::clone(&cluster.claim),
+        pool: Arc::clone(first.map_or(work, |dir| &dir.state)),
+        timer: Arc::clone(timer),
+    };
+    Groups::open(config.groups.clone(), place)
 }
 
 /// A dir that belongs to another broker: nothing may be written any more, so

@@ -100,6 +100,11 @@ impl Topic {
         }
     }
 
+    /// Whether there is a partition of that number, open or not.
+    pub fn has_partition(&self, index: i32) -> bool {
+        usize::try_from(index).is_ok_and(|index| index < self.partitions.len())
+    }
+
     /// The open partitions.
     pub fn open_partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
         self.partitions.iter().filter_map(|slot| match slot {

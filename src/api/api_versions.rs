@@ -2,15 +2,20 @@
 
 use seawall_net::Flow;
 use seawall_net::wire;
-use seawall_net::wire::messages::api_versions_response::ApiVersion;
+use seawall_net::wire::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use seawall_net::wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::codes::ErrorCode;
-use super::{Call, MALFORMED, TABLE, find, reply};
+use super::{Call, MALFORMED, TABLE, find, reply, text};
 
 pub(super) const KEY: i16 = 18;
-/// Sent in every field that says no finalized feature is known.
-const NO_EPOCH: i64 = -1;
+/// The finalized features never change, so their epoch never does.
+const FEATURES_EPOCH: i64 = 0;
+/// Transactions of version 2 (KIP-890).
+const TRANSACTION_VERSION: &str = "transaction.version";
+const TRANSACTION_VERSION_MAX: i16 = 2;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
@@ -62,7 +67,16 @@ fn is_software_name(name: &str) -> bool {
 fn response(error: ErrorCode) -> ApiVersionsResponse {
     let mut response = ApiVersionsResponse::default();
     response.error_code = error.code();
-    response.finalized_features_epoch = NO_EPOCH;
+    response.finalized_features_epoch = FEATURES_EPOCH;
+    let mut supported = SupportedFeatureKey::default();
+    supported.name = text(TRANSACTION_VERSION);
+    supported.max_version = TRANSACTION_VERSION_MAX;
+    response.supported_features = vec![supported];
+    let mut finalized = FinalizedFeatureKey::default();
+    finalized.name = text(TRANSACTION_VERSION);
+    finalized.max_version_level = TRANSACTION_VERSION_MAX;
+    finalized.min_version_level = TRANSACTION_VERSION_MAX;
+    response.finalized_features = vec![finalized];
     response.api_keys = TABLE
         .iter()
         .map(|api| {

@@ -8,8 +8,10 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
+use crate::groups::GroupError;
 use crate::partition::AppendError;
 use crate::topics::LookupError;
+use crate::txn::TxnError;
 
 impl From<&BatchError> for ErrorCode {
     fn from(error: &BatchError) -> Self {
@@ -105,6 +107,50 @@ impl From<&ChangeError> for ErrorCode {
             | ChangeError::Unusable
             | ChangeError::Disk(_)
             | ChangeError::InDoubt(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&GroupError> for ErrorCode {
+    fn from(error: &GroupError) -> Self {
+        match error {
+            GroupError::InvalidId => Self::InvalidGroupId,
+            GroupError::Loading => Self::CoordinatorLoadInProgress,
+            GroupError::Unavailable => Self::CoordinatorNotAvailable,
+            GroupError::NotFound | GroupError::WrongType => Self::GroupIdNotFound,
+            GroupError::NotEmpty => Self::NonEmptyGroup,
+            GroupError::UnknownMember => Self::UnknownMemberId,
+            GroupError::IllegalGeneration => Self::IllegalGeneration,
+            GroupError::RebalanceInProgress => Self::RebalanceInProgress,
+            GroupError::FencedInstance => Self::FencedInstanceId,
+            GroupError::InconsistentProtocol => Self::InconsistentGroupProtocol,
+            GroupError::SessionTimeout => Self::InvalidSessionTimeout,
+            GroupError::Full => Self::GroupMaxSizeReached,
+            GroupError::MemberIdRequired => Self::MemberIdRequired,
+            GroupError::Subscribed => Self::GroupSubscribedToTopic,
+            GroupError::FencedEpoch => Self::FencedMemberEpoch,
+            GroupError::StaleEpoch => Self::StaleMemberEpoch,
+            GroupError::UnreleasedInstance => Self::UnreleasedInstanceId,
+            GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
+            GroupError::InvalidRegex => Self::InvalidRegularExpression,
+            GroupError::InvalidRequest => Self::InvalidRequest,
+            GroupError::UnsupportedVersion => Self::UnsupportedVersion,
+        }
+    }
+}
+
+/// Old versions know no `PRODUCER_FENCED`: `txn_code` says where.
+impl From<&TxnError> for ErrorCode {
+    fn from(error: &TxnError) -> Self {
+        match error {
+            TxnError::UnknownProducer => Self::InvalidProducerIdMapping,
+            TxnError::Fenced => Self::ProducerFenced,
+            TxnError::Concurrent => Self::ConcurrentTransactions,
+            TxnError::InvalidState => Self::InvalidTxnState,
+            TxnError::NotInTransaction => Self::TransactionAbortable,
+            TxnError::InvalidTimeout => Self::InvalidTransactionTimeout,
+            TxnError::InvalidId => Self::InvalidRequest,
+            TxnError::Unavailable => Self::CoordinatorNotAvailable,
         }
     }
 }

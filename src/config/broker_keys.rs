@@ -236,12 +236,35 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
-        .kept()
         .doc("How long an unused transactional id is remembered."),
     row("transaction.max.timeout.ms", Kind::Int, "900000")
         .min(1)
-        .kept()
         .doc("The longest transaction timeout that a producer may ask for."),
+    // Groups.
+    row("group.initial.rebalance.delay.ms", Kind::Int, "3000")
+        .min(0)
+        .doc("How long a group that was empty waits for more members before it assigns."),
+    row("group.min.session.timeout.ms", Kind::Int, "6000")
+        .min(0)
+        .doc("The shortest session timeout that a member of a classic group may ask for."),
+    row("group.max.session.timeout.ms", Kind::Int, "1800000")
+        .min(0)
+        .doc("The longest session timeout that a member of a classic group may ask for."),
+    row("group.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a classic group may have."),
+    row("offset.metadata.max.bytes", Kind::Int, "4096")
+        .min(0)
+        .doc("The longest text that may be committed with an offset."),
+    row("offsets.retention.minutes", Kind::Int, "10080")
+        .min(1)
+        .doc("How long offsets of a group without members are remembered."),
+    row("offsets.retention.check.interval.ms", Kind::Long, "600000")
+        .min(1)
+        .doc("How often it is looked for offsets to forget."),
+    row("offsets.commit.timeout.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How long a commit may wait for the disk before the consumer is told to try again."),
     // Limits.
     row("num.network.threads", Kind::Int, "3")
         .range(Range::Whole(1, 256))

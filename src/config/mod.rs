@@ -26,10 +26,13 @@ pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
+use crate::groups::GroupConfig;
+use crate::groups::classic::ClassicLimits;
 use settings::{RawSetting, broker_key};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The number of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +98,12 @@ pub(crate) struct Config {
     pub(crate) delete_topics: bool,
     /// producer.id.expiration.ms
     pub(crate) producer_id_expiration_ms: u64,
+    /// transactional.id.expiration.ms
+    pub(crate) transactional_id_expiration_ms: i64,
+    /// transaction.max.timeout.ms
+    pub(crate) transaction_timeout_max_ms: i64,
+    /// Groups and committed offsets
+    pub(crate) groups: GroupConfig,
     /// num.network.threads
     pub(crate) network_threads: usize,
     /// socket.request.max.bytes
@@ -157,6 +166,9 @@ impl Config {
             auto_create_topics: get.yes("auto.create.topics.enable"),
             delete_topics: get.yes("delete.topic.enable"),
             producer_id_expiration_ms: get.number("producer.id.expiration.ms"),
+            transactional_id_expiration_ms: get.number("transactional.id.expiration.ms"),
+            transaction_timeout_max_ms: get.number("transaction.max.timeout.ms"),
+            groups: group_config(&get),
             network_threads: get.number("num.network.threads"),
             request_bytes_max: get.number("socket.request.max.bytes"),
             request_before_login_bytes_max: get.number("sasl.server.max.receive.size"),
@@ -242,6 +254,10 @@ impl Bounded for i32 {
     const LARGEST: Self = i32::MAX;
 }
 
+impl Bounded for i64 {
+    const LARGEST: Self = i64::MAX;
+}
+
 impl Bounded for u32 {
     const LARGEST: Self = u32::MAX;
 }
@@ -315,6 +331,21 @@ fn normal(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect()
+}
+
+fn group_config(get: &Reader<'_>) -> GroupConfig {
+    let ms = |key| Duration::from_millis(get.number(key));
+    GroupConfig {
+        classic: ClassicLimits {
+            initial_delay: ms("group.initial.rebalance.delay.ms"),
+            members_max: get.number("group.max.size"),
+        },
+        session_timeout: ms("group.min.session.timeout.ms")..=ms("group.max.session.timeout.ms"),
+        metadata_bytes_max: get.number("offset.metadata.max.bytes"),
+        retention: Duration::from_secs(get.number::<u64>("offsets.retention.minutes") * 60),
+        retention_check: ms("offsets.retention.check.interval.ms"),
+        commit_timeout: ms("offsets.commit.timeout.ms"),
+    }
 }
 
 /// Kafka's -1 is "no limit"; memory has one, so it is our default.

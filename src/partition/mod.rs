@@ -32,7 +32,8 @@ use seawall_committer::{
 };
 use seawall_storage::{
     CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
+    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Timestamp,
+    TopicId,
 };
 
 pub use lane::Push;
@@ -282,6 +283,13 @@ impl Partition {
         if grown != 0 && now_ms.saturating_sub(grown) >= CHECKPOINT_AGE_MS {
             self.submit_checkpoint();
         }
+    }
+
+    /// Who has written here. Waits for an append under way.
+    pub fn producers(&self) -> Vec<(ProducerId, ProducerEntry)> {
+        let log = self.log.lock();
+        let all = log.producers().iter();
+        all.map(|(id, entry)| (id, *entry)).collect()
     }
 
     /// Forgets idle producers.

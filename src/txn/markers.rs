@@ -120,6 +120,9 @@ impl Run {
                 Found::Gone => self.confirm(index, Confirmed::Yes),
                 Found::Offline => self.confirm(index, Confirmed::NotYet),
             },
+            Some(Task::Group(_)) if self.broker.txns.is_staging(&self.id) => {
+                self.confirm(index, Confirmed::NotYet);
+            }
             Some(Task::Group(group)) => {
                 let run = Arc::clone(self);
                 let commit = self.outcome == TxnOutcome::Commit;

@@ -22,10 +22,10 @@ mod offsets;
 mod slot;
 mod state;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
 use parking_lot::MutexGuard;
 use seawall_storage::disk::Disk;
@@ -60,7 +60,7 @@ pub struct Transactions {
     timeout_max_ms: i64,
     expiration_ms: i64,
     slots: Vec<Slot>,
-    expired_ms: std::sync::atomic::AtomicI64,
+    expired_ms: AtomicI64,
 }
 
 impl Transactions {
@@ -75,7 +75,7 @@ impl Transactions {
             claim: Arc::clone(&cluster.claim),
             timeout_max_ms: config.transaction_timeout_max_ms,
             expiration_ms: config.transactional_id_expiration_ms,
-            expired_ms: std::sync::atomic::AtomicI64::new(now().get()),
+            expired_ms: AtomicI64::new(now().get()),
         }
     }
 
@@ -127,20 +127,33 @@ impl Transactions {
         machine::verify(txn, producer, partition)
     }
 
-    /// Whether offsets of that group belong to the transaction.
-    pub(crate) fn verify_group(
+    /// Lets offsets of a group into the transaction. While the guard is held the
+    /// transaction does not end there, so that none come behind its end.
+    pub(crate) fn begin_staging(
         &self,
         id: &str,
         producer: Producer,
         group: &str,
-    ) -> Result<(), TxnError> {
+    ) -> Result<StagingGuard, TxnError> {
         let slot = self.slots.get(slot_of(id)).ok_or(TxnError::Unavailable)?;
         let state = slot.state.lock();
         if state.unreadable {
             return Err(TxnError::Unavailable);
         }
-        let txn = state.entries.get(id).and_then(|entry| entry.txn.as_ref());
-        machine::verify_group(txn, producer, group)
+        let entry = state.entries.get(id).ok_or(TxnError::UnknownProducer)?;
+        machine::verify_group(entry.txn.as_ref(), producer, group)?;
+        entry.staging.fetch_add(1, Ordering::AcqRel);
+        Ok(StagingGuard(Arc::clone(&entry.staging)))
+    }
+
+    /// Whether a guard of [`Transactions::begin_staging`] is out.
+    fn is_staging(&self, id: &str) -> bool {
+        let slot = self.slots.get(slot_of(id));
+        let staging = slot.and_then(|slot| {
+            let state = slot.state.lock();
+            Some(state.entries.get(id)?.staging.load(Ordering::Acquire))
+        });
+        staging.is_some_and(|count| count > 0)
     }
 
     /// One transactional id.
@@ -173,7 +186,6 @@ impl Transactions {
     /// What is due by the clock: transactions that take too long, commands that have
     /// waited enough, files behind memory, ids that nobody uses.
     pub(crate) fn sweep(&self, broker: &Arc<Broker>) {
-        use std::sync::atomic::Ordering;
         let now_ms = now().get();
         for (id, txn) in self.all() {
             if txn.is_overdue(now_ms) {
@@ -411,6 +423,15 @@ impl Transactions {
     }
 }
 
+/// Offsets are on their way into a group.
+pub(crate) struct StagingGuard(Arc<AtomicUsize>);
+
+impl Drop for StagingGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// What goes out after a write.
 struct Told {
     id: Arc<str>,
@@ -505,9 +526,4 @@ fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         _ => {}
     }
     disk.sync_dir(state_file::parent(dir))
-}
-
-/// One partition as a set.
-pub(crate) fn only(partition: TxnPartition) -> BTreeSet<TxnPartition> {
-    BTreeSet::from([partition])
 }

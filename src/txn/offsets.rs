@@ -12,11 +12,14 @@ use crate::broker::Broker;
 /// before this returns, whether that is durable; it may be asked again any number of
 /// times.
 pub(super) fn end(
-    _broker: &Arc<Broker>,
-    _group: &str,
-    _producer: ProducerId,
-    _commit: bool,
+    broker: &Arc<Broker>,
+    group: &str,
+    producer: ProducerId,
+    commit: bool,
     done: Box<dyn FnOnce(bool) + Send>,
 ) {
-    done(true);
+    let told = move |ended: Result<(), _>| done(ended.is_ok());
+    broker
+        .groups
+        .end_transaction(group, producer.get(), commit, Box::new(told));
 }

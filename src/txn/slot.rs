@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use seawall_storage::ProducerId;
@@ -58,6 +59,9 @@ pub struct Entry {
     pub waiting: VecDeque<Job>,
     /// Commands that wait until a decision is carried out, and since when, in ms.
     pub held: Vec<(Job, i64)>,
+    /// Offsets that were let into the transaction and are on their way to their
+    /// group.
+    pub staging: Arc<AtomicUsize>,
 }
 
 impl Entry {
@@ -183,7 +187,11 @@ mod tests {
     #[test]
     fn slots_are_found_by_fnv_1a() {
         // The hash's published test vectors: "", "a", "foobar".
-        for (id, hash) in [("", 0x811c_9dc5_u32), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
+        for (id, hash) in [
+            ("", 0x811c_9dc5_u32),
+            ("a", 0xe40c_292c),
+            ("foobar", 0xbf9c_f968),
+        ] {
             assert_eq!(slot_of(id), usize::try_from(hash % 50).unwrap(), "{id}");
         }
     }

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use seawall_storage::{PartitionIndex, ProducerEpoch, ProducerId, TopicId, TxnOutcome};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::topic_id_text;
+
 /// The last epoch with which a producer id may begin a transaction: ending it, or
 /// fencing it, takes one more.
 pub const EPOCH_LAST: i16 = i16::MAX - 1;
@@ -48,8 +50,8 @@ impl Producer {
 pub struct TxnPartition {
     /// The topic's name when it was added.
     pub topic: String,
-    /// The topic's incarnation.
-    id: uuid::Uuid,
+    #[serde(with = "topic_id_text")]
+    id: TopicId,
     partition: i32,
 }
 
@@ -58,14 +60,14 @@ impl TxnPartition {
     pub fn new(topic: &str, id: TopicId, index: PartitionIndex) -> Self {
         Self {
             topic: topic.to_owned(),
-            id: id.0,
+            id,
             partition: index.get(),
         }
     }
 
     /// The topic's incarnation.
     pub fn topic_id(&self) -> TopicId {
-        TopicId(self.id)
+        self.id
     }
 
     /// The partition's number.
@@ -130,8 +132,8 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Txn {
-    producer_id: i64,
-    producer_epoch: i16,
+    pub(super) producer_id: i64,
+    pub(super) producer_epoch: i16,
     /// The epoch before the last bump that its producer asked for; -1 after a
     /// new producer began or the old one was fenced.
     pub last_epoch: i16,
