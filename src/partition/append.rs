@@ -82,9 +82,11 @@ impl Partition {
             part,
         };
         match self.lane.push_own(item, self) {
-            Ok(true) => self.submit_drain(),
-            Ok(false) => {}
-            Err((item, error)) => item.part.settle(Err(error)),
+            Push::Queued { schedule: true } => self.submit_drain(),
+            Push::Queued { schedule: false } => {}
+            Push::Refused(item, error) => item.part.settle(Err(error)),
+            // Never too much, as it says.
+            Push::Full(item) => item.part.settle(Err(AppendError::DirBusy)),
         }
     }
 

@@ -123,19 +123,15 @@ impl Lane {
     }
 
     /// As [`Lane::push`] for a batch of the broker's own, which is never too much.
-    /// Gives whether the caller must put the partition on the run queue.
-    pub fn push_own(
-        &self,
-        item: LaneItem,
-        around: &impl Around,
-    ) -> Result<bool, (LaneItem, AppendError)> {
+    pub fn push_own(&self, item: LaneItem, around: &impl Around) -> Push {
         let mut state = self.state.lock();
         let closed = state.closed.clone();
         if let Some(error) = closed.or_else(|| around.refusal()) {
-            return Err((item, error));
+            return Push::Refused(item, error);
         }
         around.queued().add(item.batch.len() as u64);
-        Ok(state.take_in(item, around))
+        let schedule = state.take_in(item, around);
+        Push::Queued { schedule }
     }
 
     /// Everything queued, for the append worker. Parts that were given up in

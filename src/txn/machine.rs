@@ -246,14 +246,15 @@ fn check_producer(txn: &Txn, producer: Producer) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// The transaction is aborted over its producer's head: the raised epoch fences it,
-/// and is never given to anybody.
+/// The transaction is aborted over its producer's head: the raised epoch fences it.
+/// If that producer goes on (KIP-360), or ends what was ended for it, it learns the new
+/// epoch as if it had asked for it; anybody else gets a higher one.
 fn fenced(txn: &Txn, now_ms: i64) -> Txn {
     let mut next = Txn {
         phase: Phase::PrepareAbort,
-        last_epoch: -1,
+        last_epoch: txn.producer().epoch.get(),
         updated_ms: now_ms,
-        v2: false,
+        v2: true,
         ..txn.clone()
     };
     next.set_producer(txn.producer().next_epoch());

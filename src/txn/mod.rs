@@ -441,12 +441,11 @@ struct Told {
     decided: Option<Txn>,
 }
 
+/// Commands that may go on, by transactional id.
+type Waiting = (Arc<str>, Vec<Job>);
+
 /// After a write: what was staged holds, or is given up.
-fn settle(
-    state: &mut State,
-    owed: Vec<Owed>,
-    stored: bool,
-) -> (Vec<Told>, Vec<(Arc<str>, Vec<Job>)>) {
+fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<Waiting>) {
     let (mut told, mut waiting) = (Vec::new(), Vec::new());
     for Owed { id, reply, answer } in owed {
         let Some(entry) = state.entries.get_mut(&id) else {

@@ -9,7 +9,8 @@ use seawall_testkit::kafka_wire::txn_offset_commit_request::{
 };
 use seawall_testkit::kafka_wire::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest,
-    FetchRequest, InitProducerIdRequest, ProduceRequest, TxnOffsetCommitRequest,
+    FetchRequest, FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest,
+    TxnOffsetCommitRequest,
 };
 use seawall_testkit::requests::{self, FetchFrom, TopicRef};
 use seawall_testkit::wait;
@@ -43,6 +44,15 @@ pub(crate) fn patiently<T>(mut call: impl FnMut() -> T, code: impl Fn(&T) -> i16
     })
 }
 
+/// Asks for the coordinator of a group (0) or a transactional id (1) until there is one: Kafka makes its topic then.
+pub(crate) fn find_coordinator(raw: &mut Raw, kind: i8, key: &str) {
+    let mut request = FindCoordinatorRequest::default();
+    request.key = key.into();
+    request.key_type = kind;
+    let find = || raw.call::<FindCoordinatorRequest>(3, &request).error_code;
+    assert_eq!(patiently(find, |code| *code), codes::NONE);
+}
+
 /// InitProducerId once: error code, id, epoch.
 pub(crate) fn init_once(
     raw: &mut Raw,
@@ -70,6 +80,7 @@ impl Tx {
     }
 
     pub(crate) fn begin_with_timeout(raw: &mut Raw, id: &str, timeout_ms: i32) -> Self {
+        find_coordinator(raw, 1, id);
         let init = || init_once(raw, 4, id, timeout_ms, (-1, -1));
         let (code, producer, epoch) = patiently(init, |answer| answer.0);
         assert_eq!(code, codes::NONE, "InitProducerId of {id}");
@@ -204,12 +215,7 @@ impl Tx {
     }
 
     /// Produces one record by a client of version 1, with an epoch that stays.
-    pub(crate) fn send(
-        &self,
-        raw: &mut Raw,
-        to: (&TopicRef, i32),
-        sequence: i32,
-    ) -> (i16, i64) {
+    pub(crate) fn send(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
         patiently(
             || self.send_once(raw, calls::PRODUCE, to, sequence),
             |answer| answer.0,
@@ -217,16 +223,8 @@ impl Tx {
     }
 
     /// Produces one record by a client of version 2: the partition is added by it.
-    pub(crate) fn send_v2(
-        &self,
-        raw: &mut Raw,
-        to: (&TopicRef, i32),
-        sequence: i32,
-    ) -> (i16, i64) {
-        patiently(
-            || self.send_once(raw, 12, to, sequence),
-            |answer| answer.0,
-        )
+    pub(crate) fn send_v2(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
+        patiently(|| self.send_once(raw, 12, to, sequence), |answer| answer.0)
     }
 
     /// EndTxn, once: error code and the producer that the answer names.
