@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
 use seawall_storage::ProducerId;
@@ -23,8 +24,9 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
-use crate::logdir::LogDir;
+use crate::logdir::{LogDir, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
@@ -71,7 +73,9 @@ pub struct Broker {
     /// What it was told.
     pub config: Config,
     /// The topics it serves.
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
+    /// What readers want, between their fetches.
+    pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
     /// The transaction coordinator.
@@ -85,6 +89,7 @@ pub struct Broker {
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
+    retained_at: Mutex<Instant>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -112,12 +117,24 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
-        let groups = open_groups(&config, &cluster, &dirs, &work, &timer);
+        let topics = Arc::<Topics>::default();
+        let first = dirs.iter().flatten().next();
+        let place = Place {
+            disk: crate::cluster::state_file::real_disk(),
+            cluster_dir: &cluster.dir,
+            claim: Arc::clone(&cluster.claim),
+            // Like the files of topics.
+            pool: Arc::clone(first.map_or(&work, |dir| &dir.state)),
+            timer: Arc::clone(&timer),
+            topics: Arc::clone(&topics),
+        };
+        let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let txns = Transactions::open(&cluster, &options.disk, &config);
         let broker = Arc::new(Self {
+            fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
-            topics: Topics::default(),
+            topics,
             timer,
             txns,
             work,
@@ -127,6 +144,7 @@ impl Broker {
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
+            retained_at: Mutex::new(Instant::now()),
             endpoints,
         });
         broker.open_topics();
@@ -177,6 +195,12 @@ impl Broker {
     fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
         let dir = self.dirs.iter().flatten().next();
         Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    /// Every configured log dir by its full path; `None` where it is absent.
+    pub fn log_dirs(&self) -> impl Iterator<Item = (String, Option<&Arc<LogDir>>)> {
+        let all = self.cluster.log_dirs.all().iter().zip(&self.dirs);
+        all.map(|(dir, started)| (shown_path(&dir.path), started.as_ref()))
     }
 
     fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {
@@ -241,6 +265,7 @@ impl Broker {
         for dir in self.dirs.iter().flatten() {
             dir.sweep();
         }
+        self.retain_if_due();
         self.drive_removals();
         self.txns.sweep(self);
         self.sweep_groups();
@@ -254,6 +279,23 @@ impl Broker {
             Ok(topic) => topic.id != id,
             Err(error) => error == LookupError::UnknownTopic,
         });
+    }
+
+    /// Every `log.retention.check.interval.ms`.
+    fn retain_if_due(&self) {
+        let interval = Duration::from_millis(self.config.retention_check_interval_ms);
+        let mut at = self.retained_at.lock();
+        if at.elapsed() < interval {
+            return;
+        }
+        *at = Instant::now();
+        drop(at);
+        let map = self.topics.load();
+        for dir in self.dirs.iter().flatten() {
+            let open = map.iter().flat_map(|topic| topic.open_partitions());
+            let here = open.filter(|partition| Arc::ptr_eq(partition.dir(), dir));
+            dir.retain(here.cloned().collect());
+        }
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -297,25 +339,6 @@ impl Broker {
         }
         clean
     }
-}
-
-/// Files of groups are written by the pool of the first log dir, like those of topics.
-fn open_groups(
-    config: &Config,
-    cluster: &Cluster,
-    dirs: &[Option<Arc<LogDir>>],
-    work: &Arc<Workers>,
-    timer: &Arc<Timer>,
-) -> Arc<Groups> {
-    let first = dirs.iter().flatten().next();
-    let place = Place {
-        disk: crate::cluster::state_file::real_disk(),
-        cluster_dir: &cluster.dir,
-        claim: Arc::clone(&cluster.claim),
-        pool: Arc::clone(first.map_or(work, |dir| &dir.state)),
-        timer: Arc::clone(timer),
-    };
-    Groups::open(config.groups.clone(), place)
 }
 
 /// A dir that belongs to another broker: nothing may be written any more, so

@@ -6,6 +6,7 @@ mod broker;
 mod cli;
 mod cluster;
 mod config;
+mod fetch_sessions;
 mod groups;
 mod logdir;
 mod metrics;

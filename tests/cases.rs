@@ -4,13 +4,21 @@
 //! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
 
 mod cases {
+    mod admin;
     mod alter;
     pub(crate) mod codes;
+    mod consumer_group_life;
+    mod consumer_groups;
     mod fetch;
+    mod fetch_sessions;
+    mod group_members;
+    mod group_offsets;
+    mod groups;
     mod hostile;
     mod idempotence;
     mod produce;
     mod protocol;
+    mod retention;
     mod storage;
     mod threads;
     mod tools;

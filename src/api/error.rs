@@ -8,8 +8,9 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
+use crate::fetch_sessions::SessionError;
 use crate::groups::GroupError;
-use crate::partition::AppendError;
+use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
 use crate::txn::TxnError;
 
@@ -58,12 +59,32 @@ impl From<&AppendError> for ErrorCode {
     }
 }
 
+impl From<&TrimError> for ErrorCode {
+    fn from(error: &TrimError) -> Self {
+        match error {
+            TrimError::OutOfRange => Self::OffsetOutOfRange,
+            TrimError::Deleted => Self::UnknownTopicOrPartition,
+            TrimError::Unavailable | TrimError::Disk(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
 impl From<&ReadError> for ErrorCode {
     fn from(error: &ReadError) -> Self {
         match error {
             ReadError::OutOfRange { .. } => Self::OffsetOutOfRange,
             ReadError::Corrupt { .. } => Self::CorruptMessage,
             ReadError::Io(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<SessionError> for ErrorCode {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::NotFound => Self::FetchSessionIdNotFound,
+            SessionError::WrongEpoch => Self::InvalidFetchSessionEpoch,
+            SessionError::OtherTopicKeys => Self::FetchSessionTopicIdError,
         }
     }
 }
@@ -133,7 +154,6 @@ impl From<&GroupError> for ErrorCode {
             GroupError::UnreleasedInstance => Self::UnreleasedInstanceId,
             GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
             GroupError::InvalidRegex => Self::InvalidRegularExpression,
-            GroupError::InvalidRequest => Self::InvalidRequest,
             GroupError::UnsupportedVersion => Self::UnsupportedVersion,
         }
     }

@@ -10,18 +10,25 @@
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
+mod alter_partition_reassignments;
 mod api_versions;
 pub mod codes;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
 mod delete_groups;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
 mod describe_producers;
+mod describe_quorum;
 mod describe_topic_partitions;
 mod describe_transactions;
+mod elect_leaders;
 mod end_txn;
 pub mod error;
 mod fetch;
@@ -32,8 +39,10 @@ mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
+mod list_config_resources;
 mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
 mod list_transactions;
 mod metadata;
 mod offset_commit;
@@ -45,6 +54,7 @@ mod produce;
 mod service;
 mod sync_group;
 mod txn_offset_commit;
+mod update_features;
 
 pub use service::KafkaService;
 
@@ -118,7 +128,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 33] = [
+pub static TABLE: [Api; 43] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -142,6 +152,7 @@ pub static TABLE: [Api; 33] = [
     },
     api(19, "CreateTopics", 2..=7, create_topics::handle),
     api(20, "DeleteTopics", 1..=6, delete_topics::handle),
+    api(21, "DeleteRecords", 0..=2, delete_records::handle),
     api(22, "InitProducerId", 0..=6, init_producer_id::handle),
     api(
         23,
@@ -160,15 +171,31 @@ pub static TABLE: [Api; 33] = [
     api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
+    api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
     api(42, "DeleteGroups", 0..=3, delete_groups::handle),
+    api(43, "ElectLeaders", 0..=2, elect_leaders::handle),
     api(
         44,
         "IncrementalAlterConfigs",
         0..=1,
         incremental_alter_configs::handle,
     ),
+    api(
+        45,
+        "AlterPartitionReassignments",
+        0..=1,
+        alter_partition_reassignments::handle,
+    ),
+    api(
+        46,
+        "ListPartitionReassignments",
+        0..=0,
+        list_partition_reassignments::handle,
+    ),
     api(47, "OffsetDelete", 0..=0, offset_delete::handle),
+    api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
+    api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
     api(61, "DescribeProducers", 0..=0, describe_producers::handle),
     api(
@@ -178,6 +205,24 @@ pub static TABLE: [Api; 33] = [
         describe_transactions::handle,
     ),
     api(66, "ListTransactions", 0..=2, list_transactions::handle),
+    api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0..=1,
+        consumer_group_heartbeat::handle,
+    ),
+    api(
+        69,
+        "ConsumerGroupDescribe",
+        0..=1,
+        consumer_group_describe::handle,
+    ),
+    api(
+        74,
+        "ListConfigResources",
+        0..=1,
+        list_config_resources::handle,
+    ),
     api(
         75,
         "DescribeTopicPartitions",

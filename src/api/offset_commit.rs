@@ -24,6 +24,8 @@ use crate::topics::{LookupError, Topic};
 const IDS_FROM: i16 = 10;
 /// Versions that say how long the offsets are to be kept.
 const RETENTION_UP_TO: i16 = 4;
+/// The lowest version that knows member epochs (KIP-848).
+const EPOCHS_FROM: i16 = 9;
 /// The lowest version that can say that there is no such group.
 const NOT_FOUND_FROM: i16 = 9;
 
@@ -48,9 +50,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         reply(slot, &response, version);
     };
     let group = request.group_id.as_str();
-    call.broker
-        .groups
-        .commit(group, &who, rows, Box::new(answer));
+    let asks = (&who, version >= EPOCHS_FROM);
+    let groups = &call.broker.groups;
+    groups.commit(group, asks, rows, Box::new(answer));
     Flow::Done
 }
 

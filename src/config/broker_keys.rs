@@ -163,7 +163,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("log.cleanup.policy", Kind::List, "delete")
         .range(Range::Among(&["compact", "delete"]))
         .dynamic()
-        .kept()
         .doc("What happens to old data (topics: cleanup.policy)."),
     unset("log.retention.ms", Kind::Long)
         .min(-1)
@@ -172,28 +171,22 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
             Synonym { name: "log.retention.minutes", scale: Scale::MinutesToMs },
             hours("log.retention.hours"),
         ])
-        .kept()
         .doc("How long records are kept; -1 is for ever (topics: retention.ms)."),
     unset("log.retention.minutes", Kind::Int)
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms is not set."),
     row("log.retention.hours", Kind::Int, "168")
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms and log.retention.minutes are not set."),
     row("log.retention.bytes", Kind::Long, "-1")
         .dynamic()
-        .kept()
         .doc("How large a partition may grow; -1 is no limit (topics: retention.bytes)."),
     row("log.retention.check.interval.ms", Kind::Long, "300000")
         .min(1)
-        .kept()
         .doc("How often it is looked for segments to delete."),
     row("log.segment.delete.delay.ms", Kind::Long, "60000")
         .min(0)
         .dynamic()
-        .kept()
         .doc("How long a deleted segment's file stays (topics: file.delete.delay.ms)."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)
@@ -253,6 +246,24 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("group.max.size", Kind::Int, "2147483647")
         .min(1)
         .doc("Members that a classic group may have."),
+    row("group.consumer.session.timeout.ms", Kind::Int, "45000")
+        .min(1)
+        .doc("A member of a consumer group that is silent for this long is out."),
+    row("group.consumer.heartbeat.interval.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How often members of consumer groups are told to send heartbeats."),
+    row("group.consumer.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a consumer group may have."),
+    row("group.consumer.assignment.interval.ms", Kind::Int, "1000")
+        .min(0)
+        .doc("The shortest time between two assignments of a consumer group."),
+    row("group.consumer.assignors", Kind::List, "uniform,range")
+        .range(Range::Among(&["uniform", "range"]))
+        .doc("How consumer groups assign partitions; the first is used where members do not ask for one."),
+    row("group.consumer.migration.policy", Kind::String, "bidirectional")
+        .range(Range::OneOf(&["disabled", "upgrade", "downgrade", "bidirectional"]))
+        .doc("Whether a group may change between the classic and the consumer protocol while members are in it."),
     row("offset.metadata.max.bytes", Kind::Int, "4096")
         .min(0)
         .doc("The longest text that may be committed with an offset."),
@@ -299,6 +310,9 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .range(Range::Whole(1, 65_535))
         .kept()
         .doc("Connections the kernel keeps until they are accepted."),
+    row("max.incremental.fetch.session.cache.slots", Kind::Int, "1000")
+        .min(0)
+        .doc("Readers whose wishes are remembered between their fetches; the others ask in full each time."),
     row("fetch.max.bytes", Kind::Int, "57671680")
         .min(1_024)
         .doc("The most bytes that one fetch answers, whatever the client asks for."),

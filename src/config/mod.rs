@@ -26,8 +26,9 @@ pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
-use crate::groups::GroupConfig;
 use crate::groups::classic::ClassicLimits;
+use crate::groups::consumer::{Assignor, ConsumerLimits};
+use crate::groups::{GroupConfig, Limits, Migration};
 use settings::{RawSetting, broker_key};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,8 @@ pub(crate) struct Config {
     pub(crate) cluster_dir: Option<PathBuf>,
     /// log.flush.stall.timeout.ms
     pub(crate) flush_stall_timeout_ms: u64,
+    /// log.retention.check.interval.ms
+    pub(crate) retention_check_interval_ms: u64,
     /// num.partitions
     pub(crate) num_partitions: i32,
     /// replication.factor.any
@@ -122,6 +125,8 @@ pub(crate) struct Config {
     pub(crate) connections_idle_max_ms: u64,
     /// fetch.max.bytes
     pub(crate) fetch_bytes_max: u32,
+    /// max.incremental.fetch.session.cache.slots
+    pub(crate) fetch_sessions_max: u32,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
     pub(crate) settings: Arc<Settings>,
 }
@@ -161,6 +166,7 @@ impl Config {
             log_dirs: log_dirs(&settings)?,
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),
             flush_stall_timeout_ms: get.number("log.flush.stall.timeout.ms"),
+            retention_check_interval_ms: get.number("log.retention.check.interval.ms"),
             num_partitions: get.number("num.partitions"),
             replication_factor_any: get.yes("replication.factor.any"),
             auto_create_topics: get.yes("auto.create.topics.enable"),
@@ -178,6 +184,7 @@ impl Config {
             connection_rate_max: get.number("max.connection.creation.rate"),
             connections_idle_max_ms: get.number("connections.max.idle.ms"),
             fetch_bytes_max: get.number("fetch.max.bytes"),
+            fetch_sessions_max: get.number("max.incremental.fetch.session.cache.slots"),
             settings: Arc::new(settings),
         })
     }
@@ -333,13 +340,38 @@ fn normal(path: &Path) -> PathBuf {
         .collect()
 }
 
-fn group_config(get: &Reader<'_>) -> GroupConfig {
+fn group_limits(get: &Reader<'_>) -> Limits {
     let ms = |key| Duration::from_millis(get.number(key));
-    GroupConfig {
+    let assignors = match get.value("group.consumer.assignors") {
+        Value::List(list) => list
+            .iter()
+            .filter_map(|name| Assignor::of_name(name))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let policy = get
+        .text("group.consumer.migration.policy")
+        .unwrap_or_default();
+    Limits {
         classic: ClassicLimits {
             initial_delay: ms("group.initial.rebalance.delay.ms"),
             members_max: get.number("group.max.size"),
         },
+        consumer: Arc::new(ConsumerLimits {
+            session_timeout: ms("group.consumer.session.timeout.ms"),
+            heartbeat_interval: ms("group.consumer.heartbeat.interval.ms"),
+            members_max: get.number("group.consumer.max.size"),
+            assignment_interval: ms("group.consumer.assignment.interval.ms"),
+            assignors,
+        }),
+        migration: Migration::of_name(&policy),
+    }
+}
+
+fn group_config(get: &Reader<'_>) -> GroupConfig {
+    let ms = |key| Duration::from_millis(get.number(key));
+    GroupConfig {
+        limits: Arc::new(group_limits(get)),
         session_timeout: ms("group.min.session.timeout.ms")..=ms("group.max.session.timeout.ms"),
         metadata_bytes_max: get.number("offset.metadata.max.bytes"),
         retention: Duration::from_secs(get.number::<u64>("offsets.retention.minutes") * 60),

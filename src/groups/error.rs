@@ -1,7 +1,6 @@
 //! Why a group refuses.
 
 /// The client's fault, or its bad luck; the group is as it was.
-#[allow(dead_code, reason = "groups of the consumer protocol use the rest")]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum GroupError {
     /// No group can have this id.
@@ -44,8 +43,6 @@ pub(crate) enum GroupError {
     UnsupportedAssignor,
     /// The regular expression does not compile.
     InvalidRegex,
-    /// The request contradicts itself.
-    InvalidRequest,
     /// The version of the request cannot carry what the group needs to say.
     UnsupportedVersion,
 }

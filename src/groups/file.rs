@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::classic::ClassicRecord;
+use super::consumer::ConsumerRecord;
 use super::offsets::OffsetTable;
 
 /// The folder, in `cluster.dir`.
@@ -40,6 +41,8 @@ pub(crate) struct GroupFile {
 pub(crate) enum Members {
     /// JoinGroup and SyncGroup: the last generation.
     Classic(Arc<ClassicRecord>),
+    /// ConsumerGroupHeartbeat (KIP-848).
+    Consumer(ConsumerRecord),
 }
 
 /// The name of a group's file; `None` if the id is too long for one.

@@ -12,7 +12,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::classic::{Classic, ClassicLimits};
+use super::Limits;
+use super::classic::Classic;
+use super::consumer::Consumer;
 use super::effects::{Effects, NotStored, Reply, Stored};
 use super::error::GroupError;
 use super::file::{GroupFile, Members};
@@ -23,6 +25,8 @@ use crate::timer::Deadline;
 pub(crate) enum Kind {
     /// JoinGroup and SyncGroup.
     Classic(Box<Classic>),
+    /// ConsumerGroupHeartbeat.
+    Consumer(Box<Consumer>),
     /// The file cannot be read: nobody is answered, and nothing is written over it.
     Damaged,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Group {
     pub(crate) name: Arc<str>,
     /// Who is in it.
     pub(crate) kind: Kind,
+    /// What holds for all groups.
+    pub(crate) limits: Arc<Limits>,
     /// What it has read.
     pub(crate) offsets: Offsets,
     /// Since when it has had no members; means something only while it has none.
@@ -69,10 +75,11 @@ pub(crate) struct Due {
 
 impl Group {
     /// A group that nobody has heard of.
-    pub(crate) fn new(name: Arc<str>, limits: ClassicLimits) -> Self {
+    pub(crate) fn new(name: Arc<str>, limits: &Arc<Limits>) -> Self {
         Self {
             name,
-            kind: Kind::Classic(Box::new(Classic::new(limits))),
+            kind: Kind::Classic(Box::new(Classic::new(limits.classic))),
+            limits: Arc::clone(limits),
             offsets: Offsets::default(),
             empty_since_ms: 0,
             has_file: false,
@@ -87,10 +94,14 @@ impl Group {
     }
 
     /// A group as its file tells of it.
-    pub(crate) fn from_file(file: GroupFile, limits: ClassicLimits, now: Instant) -> Self {
+    pub(crate) fn from_file(file: GroupFile, limits: &Arc<Limits>, now: Instant) -> Self {
         let kind = match file.members {
             Members::Classic(record) => {
-                Kind::Classic(Box::new(Classic::from_record(limits, record, now)))
+                Kind::Classic(Box::new(Classic::from_record(limits.classic, record, now)))
+            }
+            Members::Consumer(record) => {
+                let limits = Arc::clone(&limits.consumer);
+                Kind::Consumer(Box::new(Consumer::from_record(limits, record, now)))
             }
         };
         Self {
@@ -103,7 +114,7 @@ impl Group {
     }
 
     /// A group whose file cannot be read.
-    pub(crate) fn damaged(name: Arc<str>, limits: ClassicLimits) -> Self {
+    pub(crate) fn damaged(name: Arc<str>, limits: &Arc<Limits>) -> Self {
         Self {
             kind: Kind::Damaged,
             has_file: true,
@@ -124,19 +135,11 @@ impl Group {
         Ok(())
     }
 
-    /// The members' machine, if the group is of the classic protocol.
-    pub(crate) fn classic(&mut self) -> Result<&mut Classic, GroupError> {
-        self.check_open()?;
-        match &mut self.kind {
-            Kind::Classic(classic) => Ok(classic),
-            Kind::Damaged => Err(GroupError::Unavailable),
-        }
-    }
-
     /// Whether it has no members.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.kind {
             Kind::Classic(classic) => classic.is_empty(),
+            Kind::Consumer(consumer) => consumer.is_empty(),
             Kind::Damaged => false,
         }
     }
@@ -145,6 +148,7 @@ impl Group {
     pub(crate) fn is_idle(&self) -> bool {
         let awaits = match &self.kind {
             Kind::Classic(classic) => classic.awaits_members(),
+            Kind::Consumer(_) => false,
             Kind::Damaged => true,
         };
         self.is_empty() && !awaits && self.offsets.is_empty() && !self.deleting
@@ -163,6 +167,7 @@ impl Group {
                 // It never had members: every offset ages by itself.
                 None => Some(i64::MIN),
             },
+            Kind::Consumer(consumer) if consumer.is_empty() => Some(self.empty_since_ms),
             _ => None,
         }
     }
@@ -209,6 +214,7 @@ impl Group {
         }
         let members = match &self.kind {
             Kind::Classic(classic) => Members::Classic(Arc::clone(classic.record())),
+            Kind::Consumer(consumer) => Members::Consumer(consumer.record()),
             // R3 and `check_open` keep commands away.
             Kind::Damaged => return Write::Remove,
         };

@@ -57,7 +57,7 @@ impl Groups {
             );
             return;
         };
-        let limits = self.config.classic;
+        let limits = &self.config.limits;
         let group = match self.read(name, &group) {
             Ok(Some(file)) => Group::from_file(file, limits, Instant::now()),
             Ok(None) => return,
@@ -71,11 +71,7 @@ impl Groups {
             .write()
             .insert(Arc::clone(&cell.name), Arc::clone(&cell));
         // Sessions of the members that were there run from now on.
-        self.command(&cell, |group, fx| {
-            if let Ok(classic) = group.classic() {
-                classic.tick(fx);
-            }
-        });
+        self.command(&cell, |group, fx| group.tick(&**self.topics.load(), fx));
     }
 
     fn read(&self, name: &str, group: &str) -> Result<Option<GroupFile>, StateError> {

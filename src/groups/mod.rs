@@ -11,12 +11,14 @@
 //! D2. While the files are being read nobody is told that a group has no offsets: everybody is told to come again.
 
 pub(crate) mod classic;
+pub(crate) mod consumer;
 mod effects;
 mod error;
 mod file;
 mod group;
 mod hex;
 mod load;
+mod members;
 mod offsets;
 mod requests;
 mod retention;
@@ -24,6 +26,7 @@ mod store;
 
 pub(crate) use effects::Reply;
 pub(crate) use error::GroupError;
+pub(crate) use members::Migration;
 pub(crate) use offsets::{Committed, Row, StagedRows};
 pub(crate) use requests::{Committer, Fetched};
 
@@ -38,8 +41,10 @@ use seawall_storage::disk::Disk;
 
 use crate::cluster::DirClaim;
 use crate::timer::Timer;
+use crate::topics::Topics;
 use crate::workers::Workers;
 use classic::ClassicLimits;
+use consumer::ConsumerLimits;
 use effects::{Effects, NotStored, Stored};
 use group::Group;
 use store::Store;
@@ -47,8 +52,8 @@ use store::Store;
 /// What the broker's configuration says about groups.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupConfig {
-    /// Of the classic machines.
-    pub(crate) classic: ClassicLimits,
+    /// Of the machines.
+    pub(crate) limits: Arc<Limits>,
     /// group.min.session.timeout.ms and group.max.session.timeout.ms
     pub(crate) session_timeout: std::ops::RangeInclusive<Duration>,
     /// offset.metadata.max.bytes
@@ -59,6 +64,17 @@ pub(crate) struct GroupConfig {
     pub(crate) retention_check: Duration,
     /// offsets.commit.timeout.ms
     pub(crate) commit_timeout: Duration,
+}
+
+/// What the machines go by.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// Of classic groups.
+    pub(crate) classic: ClassicLimits,
+    /// Of consumer groups.
+    pub(crate) consumer: Arc<ConsumerLimits>,
+    /// From one to the other.
+    pub(crate) migration: Migration,
 }
 
 /// One group's place in the map.
@@ -77,6 +93,7 @@ pub(crate) struct Groups {
     loading: AtomicBool,
     store: Arc<Store>,
     timer: Arc<Timer>,
+    topics: Arc<Topics>,
     checked: Mutex<Instant>,
     me: Weak<Groups>,
 }
@@ -93,6 +110,8 @@ pub(crate) struct Place<'a> {
     pub(crate) pool: Arc<Workers>,
     /// For sessions.
     pub(crate) timer: Arc<Timer>,
+    /// What there is to read.
+    pub(crate) topics: Arc<Topics>,
 }
 
 impl Groups {
@@ -106,6 +125,7 @@ impl Groups {
             loading: AtomicBool::new(true),
             store,
             timer: place.timer,
+            topics: place.topics,
             checked: Mutex::new(Instant::now()),
             me: Weak::clone(me),
         });
@@ -133,7 +153,7 @@ impl Groups {
         let mut map = self.map.write();
         let name: Arc<str> = name.into();
         let cell = map.entry(Arc::clone(&name)).or_insert_with(|| {
-            let group = Group::new(name, self.config.classic);
+            let group = Group::new(name, &self.config.limits);
             self.cell(group)
         });
         Ok(Arc::clone(cell))
@@ -219,9 +239,7 @@ impl Groups {
         self.command(cell, |group, fx| {
             // What is taken here is the deadline that has just run out.
             group.wake = None;
-            if let Ok(classic) = group.classic() {
-                classic.tick(fx);
-            }
+            group.tick(&**self.topics.load(), fx);
         });
         self.forget_unstored(cell);
     }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::classic::{self, Join, JoinRefused, JoinReply, Leaver, Sync, SyncReply};
+use super::consumer::{Beaten, ConsumerDescription, Heartbeat};
 use super::effects::Reply;
 use super::offsets::{Change, OffsetTable, Row, StagedRows};
 use super::{Cell, GroupError, Groups};
@@ -24,7 +25,7 @@ pub(crate) struct Listed {
     pub(crate) name: Arc<str>,
     /// Kafka's name of its state.
     pub(crate) state: &'static str,
-    /// "classic" or "consumer".
+    /// "Classic" or "Consumer".
     pub(crate) kind: &'static str,
     /// "consumer", "connect", ...; empty for a group that has only committed.
     pub(crate) protocol_type: Arc<str>,
@@ -57,8 +58,9 @@ impl Groups {
             Ok(cell) => cell,
             Err(error) => return refuse_join(reply, error, join.member),
         };
-        self.command(&cell, |group, fx| match group.classic() {
-            Ok(classic) => classic.join(join, reply, fx),
+        let topics = self.topics.load();
+        self.command(&cell, |group, fx| match group.check_open() {
+            Ok(()) => group.join(join, reply, &**topics, fx),
             Err(error) => {
                 let member = join.member;
                 fx.answer(reply, Err(JoinRefused { error, member }));
@@ -73,8 +75,9 @@ impl Groups {
             Ok(cell) => cell,
             Err(error) => return reply(Err(error)),
         };
-        self.command(&cell, |group, fx| match group.classic() {
-            Ok(classic) => classic.sync(sync, reply, fx),
+        let topics = self.topics.load();
+        self.command(&cell, |group, fx| match group.check_open() {
+            Ok(()) => group.sync(sync, reply, &**topics, fx),
             Err(error) => fx.answer(reply, Err(error)),
         });
     }
@@ -83,10 +86,8 @@ impl Groups {
     pub(crate) fn heartbeat(&self, group: &str, who: &Committer) -> Result<(), GroupError> {
         let cell = self.find_member(group)?;
         self.command(&cell, |group, fx| {
-            let instance = who.instance.as_deref();
-            group
-                .classic()?
-                .heartbeat(fx.now, &who.member, instance, who.generation)
+            group.check_open()?;
+            group.heartbeat(who, fx)
         })
     }
 
@@ -105,7 +106,11 @@ impl Groups {
             }
             other => other?,
         };
-        self.command(&cell, |group, fx| Ok(group.classic()?.leave(leavers, fx)))
+        let topics = self.topics.load();
+        self.command(&cell, |group, fx| {
+            group.check_open()?;
+            group.leave(leavers, &**topics, fx)
+        })
     }
 
     fn find_member(&self, group: &str) -> Result<Arc<Cell>, GroupError> {
@@ -118,34 +123,59 @@ impl Groups {
     /// A group for DescribeGroups.
     pub(crate) fn describe(&self, group: &str) -> Result<classic::Description, GroupError> {
         let cell = self.find(group)?;
-        let mut group = cell.group.lock();
-        group.classic().map(|classic| classic.describe())
+        cell.group.lock().describe_classic()
+    }
+
+    /// A group for ConsumerGroupDescribe.
+    pub(crate) fn describe_consumer(&self, group: &str) -> Result<ConsumerDescription, GroupError> {
+        let cell = self.find(group)?;
+        cell.group.lock().describe_consumer()
+    }
+
+    /// A member of the consumer protocol says what it has and learns what it is to have.
+    pub(crate) fn beat(
+        &self,
+        group: &str,
+        beat: &Heartbeat,
+        reply: Reply<Result<Beaten, GroupError>>,
+    ) {
+        let cell = if beat.epoch == 0 {
+            self.find_or_make(group)
+        } else {
+            self.find(group)
+        };
+        let cell = match cell {
+            Ok(cell) => cell,
+            Err(error) => return reply(Err(error)),
+        };
+        let topics = self.topics.load();
+        self.command(&cell, |group, fx| match group.check_open() {
+            Ok(()) => group.beat(beat, &**topics, reply, fx),
+            Err(error) => fx.answer(reply, Err(error)),
+        });
+        self.forget_unstored(&cell);
     }
 
     /// All groups.
     pub(crate) fn list(&self) -> Result<Vec<Listed>, GroupError> {
         self.check_loaded()?;
         let listed = self.cells().into_iter().filter_map(|cell| {
-            let mut group = cell.group.lock();
-            let classic = group.classic().ok()?;
+            let (state, kind, protocol_type) = cell.group.lock().summary()?;
             Some(Listed {
                 name: Arc::clone(&cell.name),
-                state: classic.state_name(),
-                kind: "classic",
-                protocol_type: classic
-                    .protocol_type()
-                    .cloned()
-                    .unwrap_or_else(|| "".into()),
+                state,
+                kind,
+                protocol_type,
             })
         });
         Ok(listed.collect())
     }
 
-    /// Commits offsets; `reply` says when they are on stable storage.
+    /// Commits offsets; `knows_epochs`: the request can be told of stale member epochs. `reply` says when they are on stable storage.
     pub(crate) fn commit(
         &self,
         group: &str,
-        who: &Committer,
+        (who, knows_epochs): (&Committer, bool),
         rows: Vec<Row>,
         reply: Reply<Result<(), GroupError>>,
     ) {
@@ -159,10 +189,7 @@ impl Groups {
             Err(error) => return reply(Err(error)),
         };
         self.command(&cell, |group, fx| {
-            let checked = group.classic().and_then(|classic| {
-                let instance = who.instance.as_deref();
-                classic.check_commit(fx.now, &who.member, instance, who.generation)
-            });
+            let checked = group.check_commit(who, &rows, knows_epochs, fx);
             if let Err(error) = checked {
                 return fx.answer(reply, Err(error));
             }
@@ -178,7 +205,7 @@ impl Groups {
     pub(crate) fn fetch(
         &self,
         group: &str,
-        _who: Option<&Committer>,
+        who: Option<&Committer>,
     ) -> Result<Fetched, GroupError> {
         let cell = match self.find(group) {
             Ok(cell) => cell,
@@ -191,7 +218,7 @@ impl Groups {
             Err(error) => return Err(error),
         };
         let group = cell.group.lock();
-        group.check_open()?;
+        group.check_fetch(who)?;
         Ok(Fetched {
             table: Arc::clone(group.offsets.stored()),
             unstable: group.offsets.staged_partitions(),
@@ -231,10 +258,8 @@ impl Groups {
             Err(error) => return reply(Err(error)),
         };
         self.command(&cell, |group, fx| {
-            let taken = match group
-                .classic()
-                .and_then(|classic| read_topics(classic, subscribed))
-            {
+            let named: Vec<&str> = partitions.iter().map(|(topic, _)| &**topic).collect();
+            let taken = match group.read_topics(&named, subscribed) {
                 Ok(taken) => taken,
                 Err(error) => return fx.answer(reply, Err(error)),
             };
@@ -281,10 +306,7 @@ impl Groups {
             Err(error) => return reply(Err(error)),
         };
         self.command(&cell, |group, fx| {
-            let checked = group.classic().and_then(|classic| {
-                let instance = who.instance.as_deref();
-                classic.check_transactional_commit(&who.member, instance, who.generation)
-            });
+            let checked = group.check_transactional_commit(who);
             if let Err(error) = checked {
                 return fx.answer(reply, Err(error));
             }
@@ -326,21 +348,4 @@ pub(crate) type DeleteReply = Reply<Result<Vec<Result<(), GroupError>>, GroupErr
 
 fn refuse_join(reply: JoinReply, error: GroupError, member: Arc<str>) {
     reply(Err(JoinRefused { error, member }));
-}
-
-/// The topics that members read. Members whose subscription we cannot know may read any.
-fn read_topics(
-    classic: &classic::Classic,
-    subscribed: impl FnOnce(&[&bytes::Bytes]) -> HashSet<String>,
-) -> Result<HashSet<String>, GroupError> {
-    if classic.is_empty() {
-        return Ok(HashSet::new());
-    }
-    if classic
-        .protocol_type()
-        .is_none_or(|kind| &**kind != "consumer")
-    {
-        return Err(GroupError::NotEmpty);
-    }
-    Ok(subscribed(&classic.subscriptions().unwrap_or_default()))
 }

@@ -25,11 +25,13 @@ pub mod records;
 mod recovery;
 mod resources;
 mod resync;
+mod retention;
 mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
 mod transactions;
+mod trim;
 mod txn_index;
 mod types;
 mod view;
@@ -50,8 +52,10 @@ pub use plans::{
 pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
+pub use retention::{Due, Retention};
 pub use scan::BadBatch;
 pub use transactions::AbortedTxn;
+pub use trim::{Dropped, Garbage, TrimPlan};
 pub use types::{
     LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,
     TopicId,

@@ -25,6 +25,7 @@ use crate::plans::{CutPlan, NewSegment, RollPlan, StaleRoll};
 use crate::producers::Producers;
 use crate::recovery::{OpenError, OpenOptions, Recovered, RecoverySummary, recover};
 use crate::resources::Resources;
+use crate::retention::ActiveAge;
 use crate::segment::{LivePart, OpenSegment, Segment};
 use crate::transactions::Transactions;
 use crate::txn_index::SegmentTxns;
@@ -82,6 +83,8 @@ pub(crate) struct Active {
     pub(crate) index: Arc<LiveIndex>,
     /// Broker's clock at its first append.
     pub(crate) first_append: Option<Timestamp>,
+    /// And at its last one.
+    pub(crate) last_append: Timestamp,
     pub(crate) indexed_at: Position,
     pub(crate) max: Option<MaxTime>,
     pub(crate) synced: Position,
@@ -122,6 +125,10 @@ pub struct Log {
     pub(crate) kept: VecDeque<Kept>,
     /// Segments whose index files do not cover them yet.
     pub(crate) index_owed: Vec<Arc<Segment>>,
+    /// Files that a newer epoch's file hides wholly; they go with what lies below the start.
+    pub(crate) hidden: Vec<Arc<Segment>>,
+    /// Files below the start that a crash left.
+    pub(crate) garbage: Vec<Arc<Segment>>,
     /// Temporary files that a crash left.
     leftovers: Vec<String>,
     /// The directory's own name may not be durable yet.
@@ -170,10 +177,12 @@ impl Log {
             } else {
                 LogState::Ready
             },
-            durable: Durable::up_to(found.end),
+            durable: Durable::up_to(found.end, found.snapshot_at),
             now: options.now,
             kept: VecDeque::new(),
             index_owed: found.index_owed,
+            hidden: found.hidden,
+            garbage: found.garbage,
             leftovers: found.leftovers,
             new_dir: found.new_dir,
             changed: found.summary.scanned_bytes > 0,
@@ -245,6 +254,20 @@ impl Log {
             growing_max: self.active.as_ref().and_then(|a| a.max),
             txns: self.txns.view(),
             growing: self.active.is_some(),
+            active: self.active.as_ref().and_then(|a| self.age_of(a)),
+        })
+    }
+
+    fn age_of(&self, active: &Active) -> Option<ActiveAge> {
+        let limit = self
+            .config
+            .segment_ms
+            .saturating_sub(self.jitter_ms(active.segment.name))
+            .max(1);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        active.first_append.map(|first| ActiveAge {
+            roll_at: Timestamp(first.0.saturating_add(limit)),
+            last_append: active.last_append,
         })
     }
 
@@ -266,15 +289,7 @@ impl Log {
         let Some(active) = &self.active else {
             return true;
         };
-        let Some(first) = active.first_append else {
-            return false;
-        };
-        let age = u64::try_from(now.since_ms(first)).unwrap_or(0);
-        age >= self
-            .config
-            .segment_ms
-            .saturating_sub(self.jitter_ms(active.segment.name))
-            .max(1)
+        self.age_of(active).is_some_and(|age| now >= age.roll_at)
     }
 
     fn jitter_ms(&self, name: SegmentName) -> u64 {
@@ -338,7 +353,7 @@ impl Log {
         if let Some(old) = self.active.take() {
             self.capture();
             let txns = self.last_segment_txns();
-            let sealed = seal(&old, self.last_batch, txns);
+            let sealed = seal(&old, self.last_batch, self.end_position, txns);
             segments.pop();
             segments.push(Arc::clone(&sealed));
             self.index_owed.push(sealed);
@@ -371,6 +386,7 @@ impl Log {
             file: new.file,
             index,
             first_append: None,
+            last_append: self.now,
             indexed_at: Position::ZERO,
             max: None,
             synced: Position::ZERO,
@@ -403,11 +419,20 @@ impl Log {
 }
 
 /// The active segment as one that does not grow any more.
-pub(crate) fn seal(active: &Active, last: LastBatch, txns: SegmentTxns) -> Arc<Segment> {
+pub(crate) fn seal(
+    active: &Active,
+    last: LastBatch,
+    end: Position,
+    txns: SegmentTxns,
+) -> Arc<Segment> {
     let place = (
         active.segment.relative(last.base),
         u32::try_from(last.position.0).unwrap_or(u32::MAX),
     );
+    active
+        .segment
+        .facts
+        .close(end, active.last_append, active.max);
     let last = active.max.map(|max| IndexEntry::new(place, max));
     let live = active
         .segment

@@ -19,6 +19,7 @@ use crate::disk::read_full;
 use crate::index_file::MaxTime;
 use crate::names::SegmentName;
 use crate::resources::{ReadBuffer, Resources};
+use crate::retention::ActiveAge;
 use crate::scan::{Expect, crc_holds};
 use crate::segment::{Floor, OpenSegment, Reach, Segment};
 use crate::transactions::TxnView;
@@ -128,6 +129,7 @@ pub struct ReadView {
     pub(crate) txns: TxnView,
     /// Whether the last segment grows: then `txns` knows what was aborted in it.
     pub(crate) growing: bool,
+    pub(crate) active: Option<ActiveAge>,
 }
 
 impl ReadView {
@@ -170,7 +172,7 @@ impl ReadView {
 
     /// Where reading committed records ends when everything below `visible` may be seen.
     pub fn last_stable_offset(&self, visible: Offset) -> Offset {
-        self.txns.stable(visible.min(self.end))
+        self.txns.stable(visible.min(self.end)).max(self.start)
     }
 
     /// Where the oldest transaction begins that no marker has ended.
@@ -178,16 +180,18 @@ impl ReadView {
         self.txns.first_open
     }
 
-    /// Bytes of all segment files that are read. Asks the file system for those that are not open.
+    /// Bytes of all segment files that are read. Asks the file system once for each that this process did not write.
     pub fn size_bytes(&self) -> io::Result<u64> {
-        let Some((_, sealed)) = self.segments.split_last() else {
-            return Ok(0);
-        };
         let mut sum = self.end_position.0;
-        for segment in sealed {
-            sum = sum.saturating_add(segment.open(&self.resources)?.len);
+        for segment in self.sealed() {
+            sum = sum.saturating_add(segment.bytes()?);
         }
         Ok(sum)
+    }
+
+    /// All segments but the last.
+    pub(crate) fn sealed(&self) -> &[Arc<Segment>] {
+        self.segments.split_last().map_or(&[], |(_, sealed)| sealed)
     }
 
     /// Reads whole batches of one segment, beginning with the one that holds `from`.

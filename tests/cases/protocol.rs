@@ -8,11 +8,13 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::calls::{self, create_topic};
 use seawall_testkit::kafka_wire::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeTopicPartitionsRequest, FetchRequest, IncrementalAlterConfigsRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest, RequestResponsePair,
+    AlterConfigsRequest, AlterPartitionReassignmentsRequest, ApiVersionsRequest,
+    CreatePartitionsRequest, CreateTopicsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeLogDirsRequest, DescribeQuorumRequest,
+    DescribeTopicPartitionsRequest, ElectLeadersRequest, FetchRequest,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, ListConfigResourcesRequest,
+    ListOffsetsRequest, ListPartitionReassignmentsRequest, MetadataRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, RequestResponsePair, UpdateFeaturesRequest,
 };
 use seawall_testkit::raw::{decode_response, request_payload};
 use seawall_testkit::requests;
@@ -110,19 +112,29 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         18 => probe::<ApiVersionsRequest>(raw, version),
         19 => probe::<CreateTopicsRequest>(raw, version),
         20 => probe::<DeleteTopicsRequest>(raw, version),
+        21 => probe::<DeleteRecordsRequest>(raw, version),
         22 => probe::<InitProducerIdRequest>(raw, version),
         23 => probe::<OffsetForLeaderEpochRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
         33 => probe::<AlterConfigsRequest>(raw, version),
+        35 => probe::<DescribeLogDirsRequest>(raw, version),
         37 => probe::<CreatePartitionsRequest>(raw, version),
+        43 => probe::<ElectLeadersRequest>(raw, version),
         44 => probe::<IncrementalAlterConfigsRequest>(raw, version),
+        45 => probe::<AlterPartitionReassignmentsRequest>(raw, version),
+        46 => probe::<ListPartitionReassignmentsRequest>(raw, version),
+        55 => probe::<DescribeQuorumRequest>(raw, version),
+        57 => probe::<UpdateFeaturesRequest>(raw, version),
         60 => probe::<DescribeClusterRequest>(raw, version),
+        74 => probe::<ListConfigResourcesRequest>(raw, version),
         75 => probe::<DescribeTopicPartitionsRequest>(raw, version),
         _ => panic!("key {key} is advertised, and this test does not know it"),
     }
 }
 
-const KNOWN: [i16; 15] = [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 75];
+const KNOWN: [i16; 23] = [
+    0, 1, 2, 3, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 43, 44, 45, 46, 55, 57, 60, 74, 75,
+];
 
 #[test]
 fn p02_every_advertised_version_of_every_api_is_served() {

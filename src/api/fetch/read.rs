@@ -107,11 +107,11 @@ impl Round {
     fn read_part(&self, part: &AskedPart, partition: &Partition) -> FetchPartitionResponse {
         let (max_bytes, at_least_one) = {
             let state = self.state.lock();
-            (part.max_bytes.min(state.bytes_left), !state.served_any)
+            (part.max_bytes().min(state.bytes_left), !state.served_any)
         };
         let view = partition.view();
         let spec = ReadSpec {
-            from: part.offset,
+            from: part.wanted.offset,
             upto: part.limit_in(&self.ask, partition, &view),
             max_bytes,
             at_least_one,
@@ -188,7 +188,7 @@ impl Watched for WatchedRead {
         let stand_in = self.group.dir.reads.stand_in();
         self.stand_in.store(stand_in, Ordering::Release);
         if let Some(part) = self.group.round.ask.parts.get(self.place) {
-            log::error!("a read of partition {} hangs", part.index);
+            log::error!("a read of partition {} hangs", part.key.index);
             let row = part.error(ErrorCode::KafkaStorageError);
             self.group.round.put(self.place, row);
         }
@@ -214,7 +214,7 @@ impl AskedPart {
     fn row_without_reading(&self, ask: &Ask) -> Option<FetchPartitionResponse> {
         let partition = match &self.partition {
             Ok(partition) => partition,
-            Err(code) => return Some(self.error(*code)),
+            Err(missing) => return Some(self.error(missing.code)),
         };
         if partition.is_deleted() {
             let by_id = ask.version >= TOPIC_IDS_FROM;
@@ -228,20 +228,20 @@ impl AskedPart {
         if let Some(code) = self.epoch_error(view.leader_epoch()) {
             return Some(self.error(code));
         }
-        if self.offset < view.start_offset() || self.offset > view.end_offset() {
+        if self.wanted.offset < view.start_offset() || self.wanted.offset > view.end_offset() {
             return Some(self.error(ErrorCode::OffsetOutOfRange));
         }
         if let Some(row) = self.divergence(ask, partition, &view) {
             return Some(row);
         }
         // Between the limit and the log end: nothing yet, and no error.
-        let nothing = self.offset >= self.limit(ask, partition);
+        let nothing = self.wanted.offset >= self.limit(ask, partition);
         nothing.then(|| self.good_row(ask, partition, &view))
     }
 
     /// KIP-320: who asks under another epoch has old metadata.
     fn epoch_error(&self, ours: LeaderEpoch) -> Option<ErrorCode> {
-        match self.leader_epoch {
+        match self.wanted.leader_epoch {
             ..0 => None,
             asked if asked < ours.get() => Some(ErrorCode::FencedLeaderEpoch),
             asked if asked > ours.get() => Some(ErrorCode::UnknownLeaderEpoch),
@@ -256,14 +256,14 @@ impl AskedPart {
         partition: &Partition,
         view: &ReadView,
     ) -> Option<FetchPartitionResponse> {
-        if self.last_fetched_epoch < 0 {
+        if self.wanted.last_fetched_epoch < 0 {
             return None;
         }
-        let asked = LeaderEpoch::new(self.last_fetched_epoch);
+        let asked = LeaderEpoch::new(self.wanted.last_fetched_epoch);
         let Some((epoch, end)) = view.end_offset_for_epoch(asked) else {
             return Some(self.error(ErrorCode::OffsetOutOfRange));
         };
-        if epoch == asked && end >= self.offset {
+        if epoch == asked && end >= self.wanted.offset {
             return None;
         }
         let mut row = self.good_row(ask, partition, view);
@@ -317,7 +317,7 @@ impl AskedPart {
         view: &ReadView,
     ) -> FetchPartitionResponse {
         FetchPartitionResponse {
-            index: self.index,
+            index: self.key.index,
             high_watermark: partition.high_watermark().get(),
             last_stable_offset: partition.last_stable_offset().get(),
             log_start_offset: view.start_offset().get(),
@@ -338,7 +338,7 @@ impl AskedPart {
 
     fn error(&self, code: ErrorCode) -> FetchPartitionResponse {
         FetchPartitionResponse {
-            index: self.index,
+            index: self.key.index,
             error_code: code.code(),
             high_watermark: -1,
             last_stable_offset: -1,
@@ -355,7 +355,7 @@ impl AskedPart {
             Ok(partition) => {
                 let limit = self.limit(ask, partition);
                 let view = partition.view();
-                let bytes = view.bytes_between_at_most(self.offset, limit);
+                let bytes = view.bytes_between_at_most(self.wanted.offset, limit);
                 bytes.min(MORE_THAN_ANY_ANSWER)
             }
             Err(_) => 0,
@@ -365,5 +365,9 @@ impl AskedPart {
     /// Whether the answer should go out at once: there is an error to tell.
     pub(super) fn is_urgent(&self) -> bool {
         self.partition.as_ref().is_ok_and(|p| p.is_deleted())
+    }
+
+    fn max_bytes(&self) -> usize {
+        usize::try_from(self.wanted.max_bytes).unwrap_or(0)
     }
 }

@@ -428,7 +428,7 @@ impl Classic {
     }
 
     /// Among the assignors that all know, the one that most members like best.
-    fn select_protocol(&self) -> Option<Arc<str>> {
+    pub(super) fn select_protocol(&self) -> Option<Arc<str>> {
         let first = self.members.values().next()?;
         let all_know = |p: &&Protocol| self.members.values().all(|m| m.knows(&p.name));
         let common: Vec<&Protocol> = first.protocols.iter().filter(all_know).collect();

@@ -19,6 +19,7 @@ mod expire;
 mod join;
 mod leave;
 mod member;
+mod migrate;
 mod record;
 mod sync;
 #[cfg(test)]
@@ -27,6 +28,7 @@ mod tests;
 pub(crate) use join::{Join, JoinRefused, JoinReply, Joined};
 pub(crate) use leave::Leaver;
 pub(crate) use member::Protocol;
+pub(crate) use migrate::Emigrant;
 pub(crate) use record::ClassicRecord;
 pub(crate) use sync::{Sync, SyncReply, Synced};
 

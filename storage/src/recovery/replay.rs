@@ -47,6 +47,8 @@ pub(super) struct Replayed {
     pub(super) aborted: AbortedList,
     /// What the batches of whole segments say of transactions, where all of it was seen.
     pub(super) txns: HashMap<SegmentName, Arc<SegmentTxns>>,
+    /// The snapshot on disk is where they began.
+    pub(super) with_snapshot: bool,
     pub(super) live: Option<LivePart>,
     /// Segments of which something was scanned.
     pub(super) scanned: Vec<SegmentName>,
@@ -76,6 +78,7 @@ impl Replayed {
             .snapshot
             .as_ref()
             .filter(|(offset, _)| *offset == found.end);
+        found.with_snapshot = fitting.is_some();
         if let Some((_, facts)) = fitting {
             found.producers = facts.producers.clone();
             found.aborted = facts.aborted.clone();
@@ -103,6 +106,7 @@ impl Replayed {
             end: start.offset,
             end_position: start.position,
             last_batch: last_batch.unwrap_or_default(),
+            with_snapshot: known.is_some(),
             producers: known
                 .map(|(_, facts)| facts.producers.clone())
                 .unwrap_or_default(),

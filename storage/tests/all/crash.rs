@@ -8,8 +8,8 @@ use bytes::Bytes;
 use seawall_storage::disk::{Crash, Disk, Fault, FaultAt, SimDisk};
 use seawall_storage::names::{CHECKPOINT, SNAPSHOT};
 use seawall_storage::{
-    AbortedTxn, Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, ProducerId,
-    Stop, Timestamp, TxnOutcome,
+    AbortedTxn, Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, PastBatch,
+    ProducerEpoch, ProducerId, Stop, Timestamp, TxnOutcome,
 };
 
 use crate::support::{Setup, idempotent, marker, offered, parse, plain, read_all, transactional};
@@ -31,11 +31,15 @@ struct Run {
     acked: Offset,
     /// End of what was written.
     written: Offset,
+    /// Where the log starts for sure, and where it may start: a deletion may have been cut.
+    start: (Offset, Offset),
     /// The highest epoch in which anything was written.
     epoch: LeaderEpoch,
     sequence: i32,
     /// Of the transactional producer.
     txn: Txn,
+    /// The sequence that follows what was acknowledged as durable.
+    acked_sequence: i32,
     tag: u32,
     now: i64,
 }
@@ -86,9 +90,11 @@ impl Run {
             attempts: BTreeMap::new(),
             acked: Offset(0),
             written: Offset(0),
+            start: (Offset(0), Offset(0)),
             epoch: LeaderEpoch(-1),
             sequence: 0,
             txn: Txn::default(),
+            acked_sequence: 0,
             tag: 0,
             now: 2_000_000,
         }
@@ -163,6 +169,7 @@ impl Run {
                 let new = log.roll_plan().run().map_err(|_| Cut)?;
                 log.install(new).map_err(|_| Cut)?;
                 self.acked = log.end_offset();
+                self.acked_sequence = self.sequence;
                 self.epoch = log.leader_epoch();
             }
         }
@@ -174,6 +181,7 @@ impl Run {
             point.file.sync_data().map_err(|_| Cut)?;
             log.mark_synced(&point);
             self.acked = self.acked.max(point.end);
+            self.acked_sequence = self.sequence;
         }
         Ok(())
     }
@@ -187,6 +195,39 @@ impl Run {
             .expect("a minute after growth a checkpoint is due");
         log.checkpoint_done(Some(plan.run().map_err(|_| Cut)?));
         Ok(())
+    }
+
+    /// Deletes up to `to` as a broker does, and all files that can go.
+    fn trim(&mut self, log: &mut Log, to: Offset) -> Result<(), Cut> {
+        if let Some(plan) = log.trim_plan(to) {
+            self.start.1 = self.start.1.max(to);
+            plan.run().map_err(|_| Cut)?;
+            log.trim_done(&plan);
+            self.start.0 = to;
+        }
+        let mut garbage = log.take_garbage();
+        loop {
+            let dropped = log.drop_below_start();
+            garbage.extend(dropped.garbage);
+            if dropped.needs_roll {
+                let new = log.roll_plan().run().map_err(|_| Cut)?;
+                log.install(new).map_err(|_| Cut)?;
+                self.acked = log.end_offset();
+                self.acked_sequence = self.sequence;
+                self.epoch = log.leader_epoch();
+                continue;
+            }
+            if !dropped.needs_checkpoint {
+                break;
+            }
+            self.flush(log)?;
+            let plan = log.checkpoint_plan(Timestamp(self.now)).expect("wanted");
+            log.checkpoint_done(Some(plan.run().map_err(|_| Cut)?));
+        }
+        garbage
+            .iter()
+            .try_for_each(|segment| segment.remove())
+            .map_err(|_| Cut)
     }
 
     fn open(&mut self, stop: Stop) -> Result<Log, Cut> {
@@ -209,6 +250,15 @@ impl Run {
                 }
                 if round == 3 && life != 0 {
                     self.checkpoint(&mut log)?;
+                }
+                // In the middle of a batch, and once of what is not durable.
+                if round == 4 && life != 1 {
+                    let to = Offset(log.end_offset().0 - 8);
+                    self.trim(&mut log, to)?;
+                }
+                if round == 1 && life == 3 {
+                    let to = log.end_offset();
+                    self.trim(&mut log, to)?;
                 }
             }
             if life == 1 {
@@ -241,6 +291,13 @@ impl Run {
             "{what}: a kill lost written batches"
         );
         assert!(log.leader_epoch() > self.epoch, "{what}: epochs grow");
+        let start = log.start_offset();
+        let (sure, tried) = self.start;
+        assert!(
+            sure <= start && start <= tried,
+            "{what}: {sure}..{tried}, found {start}"
+        );
+        self.start = (start, start);
         self.check_content(&log, what);
         self.check_producers(&log, what);
         self.check_transactions(&log, what);
@@ -260,8 +317,11 @@ impl Run {
     }
 
     fn check_content(&self, log: &Log, what: &str) {
-        let mut next = Offset(0);
-        for batch in read_all(log, 0, 700) {
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 700);
+        let mut next = batches.first().map_or(start, |b| b.header().base_offset);
+        assert!(next <= start, "{what}");
+        for batch in batches {
             assert_eq!(batch.header().base_offset, next, "{what}");
             let (end, payload) = self
                 .attempts
@@ -277,9 +337,10 @@ impl Run {
         assert_eq!(next, log.end_offset(), "{what}");
     }
 
-    /// The producer's facts are those of the batches in the log (D10).
+    /// The producer's facts are those of the batches in the log (D10), or of deleted ones (i04).
     fn check_producers(&self, log: &Log, what: &str) {
-        let batches = read_all(log, 0, 1 << 20);
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 1 << 20);
         let last = batches
             .iter()
             .rev()
@@ -287,31 +348,46 @@ impl Run {
             .map(|b| b.header().last_sequence());
         let known = log.producers().get(ProducerId(7));
         let known = known.and_then(|entry| entry.last_batch());
-        assert_eq!(known.map(|b| b.last_sequence), last, "{what}");
+        match last {
+            Some(last) => assert_eq!(known.map(|b| b.last_sequence), Some(last), "{what}"),
+            None => {
+                let next = known.map_or(0, |b| b.last_sequence.0 + 1);
+                assert!(next >= self.acked_sequence, "i04 {what}");
+            }
+        }
+        let mut others = log.producers().iter().filter(|(id, _)| id.0 != TXN);
+        assert!(others.all(|(_, e)| e.epoch == ProducerEpoch(0)));
     }
 
-    /// What is known of transactions is what the batches in the log say, for every stretch of it (D10).
+    /// What is known of transactions is what the batches in the log say, for every stretch of it (D10); more is known
+    /// only of what was deleted.
     fn check_transactions(&self, log: &Log, what: &str) {
-        let (open, aborted) = transactions_of(&read_all(log, 0, 1 << 20));
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 1 << 20);
+        let (open, aborted) = transactions_of(&batches);
+        let first = batches.first().map_or(start, |b| b.header().base_offset);
         let known = log.producers().get(ProducerId(TXN)).and_then(|e| e.open);
-        assert_eq!(known, open, "{what}");
-        let view = log.read_view();
-        let end = log.end_offset();
-        assert_eq!(view.last_stable_offset(end), open.unwrap_or(end), "{what}");
-        for (from, upto) in [
-            (0, end.0),
-            (end.0 / 2, end.0),
-            (0, end.0 / 2),
-            (end.0 / 3, end.0 / 2),
-        ] {
-            let (from, upto) = (Offset(from), Offset(upto));
-            let touched: Vec<AbortedTxn> = aborted
-                .iter()
-                .filter(|t| t.first_offset < upto && t.last_offset >= from)
-                .copied()
-                .collect();
+        let deleted = known.is_some_and(|known| known < first);
+        assert!(known == open || deleted, "{what}: {known:?}, {open:?}");
+        let (view, end) = (log.read_view(), log.end_offset());
+        let stable = known.map_or(end, |known| known.max(start));
+        assert_eq!(view.last_stable_offset(end), stable, "{what}");
+        for (from, upto) in [(0, 1), (1, 2), (0, 2)] {
+            let part = |n: i64| start.plus(end.since(start) * n / 2);
+            let (from, upto) = (part(from), part(upto));
+            let touched = |t: &&AbortedTxn| t.first_offset < upto && t.last_offset >= from;
+            let touched: Vec<AbortedTxn> = aborted.iter().filter(touched).copied().collect();
             let found = view.aborted_in(from, upto).expect("aborted");
-            assert_eq!(found, touched, "{what}: {from}..{upto}");
+            let reached = |t: &AbortedTxn| {
+                let same = |f: &&AbortedTxn| f.last_offset == t.last_offset;
+                found.iter().find(same).map(|f| f.first_offset)
+            };
+            for txn in &touched {
+                let reached = reached(txn).unwrap_or_else(|| panic!("{what}: no {txn:?}"));
+                assert!(reached == txn.first_offset || reached < first, "{what}");
+            }
+            let mut kept = found.iter().filter(|t| t.first_offset >= first);
+            assert!(kept.all(|t| touched.contains(t)), "{what}: {from}..{upto}");
         }
     }
 
@@ -344,7 +420,16 @@ impl Run {
             batches.sort_by_key(|(id, batch)| (*id, batch.base));
             batches
         };
-        assert_eq!(windows(&full), windows(log), "Y1 {what}");
+        // A snapshot also speaks of what was deleted.
+        let start = log.start_offset();
+        let (with, without) = (windows(log), windows(&full));
+        let known = |(_, past): &&(_, PastBatch)| past.base >= start;
+        let agree =
+            |some: &[_], others: &[_]| some.iter().filter(known).all(|p| others.contains(p));
+        assert!(
+            agree(&with, &without) && agree(&without, &with),
+            "Y1 {what}"
+        );
         self.check_transactions(&full, what);
     }
 }
