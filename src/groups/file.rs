@@ -3,21 +3,30 @@
 //! Owns:     the percent-encoding of group ids, and what stands in `__consumer_offsets/<group>.json`.
 //! Does not: write (the store does) or decide what a group is.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use seawall_storage::disk::Disk;
 use serde::{Deserialize, Serialize};
 
 use super::classic::ClassicRecord;
 use super::consumer::ConsumerRecord;
 use super::offsets::OffsetTable;
+use crate::cluster::state_file::{self, StateError, StateFault};
 
 /// The folder, in `cluster.dir`.
 pub(crate) const DIR: &str = "__consumer_offsets";
 /// A file is read up to this size: 100,000 offsets with 4 KiB of metadata.
-pub(crate) const BYTES_MAX: u64 = 512 << 20;
+const BYTES_MAX: u64 = 512 << 20;
 const SUFFIX: &str = ".json";
 /// Longest name of a file on every file system we know.
 const NAME_BYTES_MAX: usize = 255;
+/// Bytes of the encoded id that stand in the name of a long one.
+const LONG_NAME_BYTES: usize = 200;
+/// Parts them from the digest; no encoded id contains it.
+const LONG: &str = "%%";
+/// The namespace of the digests (UUID version 5: SHA-1).
+const DIGEST_OF: uuid::Uuid = uuid::Uuid::NAMESPACE_OID;
 /// Stands for the empty id, which some clients commit under.
 const EMPTY: &str = "%";
 
@@ -45,8 +54,18 @@ pub(crate) enum Members {
     Consumer(ConsumerRecord),
 }
 
-/// The name of a group's file; `None` if the id is too long for one.
-pub(crate) fn name_of(group: &str) -> Option<String> {
+/// The name of a group's file. The name of a long id tells how it begins, and a digest of it: the file has the rest.
+pub(crate) fn name_of(group: &str) -> String {
+    let mut name = encode(group);
+    if name.len() + SUFFIX.len() > NAME_BYTES_MAX {
+        let digest = uuid::Uuid::new_v5(&DIGEST_OF, group.as_bytes()).simple();
+        name.truncate(LONG_NAME_BYTES);
+        name = format!("{name}{LONG}{digest}");
+    }
+    name + SUFFIX
+}
+
+fn encode(group: &str) -> String {
     let mut name = String::with_capacity(group.len() + SUFFIX.len());
     for byte in group.bytes() {
         if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
@@ -60,31 +79,36 @@ pub(crate) fn name_of(group: &str) -> Option<String> {
     if group.is_empty() {
         name.push_str(EMPTY);
     }
-    name.push_str(SUFFIX);
-    (name.len() <= NAME_BYTES_MAX).then_some(name)
+    name
 }
 
-/// The group that a file belongs to; `None` if it is no file of ours.
-pub(crate) fn group_of(name: &str) -> Option<String> {
-    let encoded = name.strip_suffix(SUFFIX)?;
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' || encoded == EMPTY {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let value = digit()? * 16 + digit()?;
-        bytes.push(u8::try_from(value).ok()?);
+/// Whether a file in the folder is that of a group.
+pub(crate) fn is_group(name: &str) -> bool {
+    name.ends_with(SUFFIX) && !name.starts_with('.')
+}
+
+/// Reads a file of the folder; `None` if it is gone.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(crate) fn load(
+    disk: &dyn Disk,
+    path: &Path,
+    name: &str,
+) -> Result<Option<GroupFile>, StateError> {
+    match state_file::load::<GroupFile>(disk, path, BYTES_MAX)? {
+        // One group, one file: a copy under another name is none.
+        Some(file) if name_of(&file.group) != name => Err(StateError {
+            path: path.to_owned(),
+            fault: StateFault::Contradiction { key: "group" },
+        }),
+        file => Ok(file),
     }
-    let group = if encoded == EMPTY {
-        String::new()
-    } else {
-        String::from_utf8(bytes).ok()?
-    };
-    // One group, one file: nothing but the canonical name counts.
-    (name_of(&group).as_deref() == Some(name)).then_some(group)
+}
+
+/// For `verify`.
+pub(crate) fn check(disk: &dyn Disk, path: &Path, name: &str) -> Option<Result<bool, StateError>> {
+    is_group(name).then(|| load(disk, path, name).map(|file| file.is_some()))
 }
 
 #[cfg(test)]
@@ -104,30 +128,32 @@ mod tests {
             ("nul\0", "nul%00.json"),
             ("gruppe ä", "gruppe%20%C3%A4.json"),
         ] {
-            assert_eq!(name_of(group).as_deref(), Some(name));
-            assert_eq!(group_of(name).as_deref(), Some(group), "{name}");
+            assert_eq!(name_of(group), name);
+            assert!(is_group(name));
         }
     }
 
     #[test]
-    fn an_id_too_long_for_a_file_has_none() {
-        assert!(name_of(&"x".repeat(250)).is_some());
-        assert_eq!(name_of(&"x".repeat(251)), None);
-        assert_eq!(name_of(&"ä".repeat(50)), None);
+    fn every_id_has_a_name_of_its_own_that_fits() {
+        let longest = "x".repeat(250);
+        assert_eq!(name_of(&longest), format!("{longest}.json"));
+        let mut names = std::collections::HashSet::new();
+        for length in [249, 250, 251, 252, 300, 32_767] {
+            for letter in ["x", "y", "/", "\u{e4}"] {
+                let name = name_of(&letter.repeat(length));
+                assert!(
+                    name.len() <= NAME_BYTES_MAX && !name.contains('/'),
+                    "{name}"
+                );
+                assert!(names.insert(name));
+            }
+        }
     }
 
     #[test]
     fn other_files_belong_to_no_group() {
-        for name in [
-            "x",
-            ".tmp-1",
-            "%2.json",
-            "%zz.json",
-            "a%41.json",
-            "a%2f.json",
-            "%FF.json",
-        ] {
-            assert_eq!(group_of(name), None, "{name}");
+        for name in ["x", ".tmp-1", ".x.json"] {
+            assert!(!is_group(name), "{name}");
         }
     }
 }

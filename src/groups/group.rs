@@ -27,8 +27,6 @@ pub(crate) enum Kind {
     Classic(Box<Classic>),
     /// ConsumerGroupHeartbeat.
     Consumer(Box<Consumer>),
-    /// The file cannot be read: nobody is answered, and nothing is written over it.
-    Damaged,
 }
 
 /// What the file is to say.
@@ -113,15 +111,6 @@ impl Group {
         }
     }
 
-    /// A group whose file cannot be read.
-    pub(crate) fn damaged(name: Arc<str>, limits: &Arc<Limits>) -> Self {
-        Self {
-            kind: Kind::Damaged,
-            has_file: true,
-            ..Self::new(name, limits)
-        }
-    }
-
     /// Whether it was taken out of the map: whoever still holds it must look again.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone
@@ -129,7 +118,7 @@ impl Group {
 
     /// Whether it takes commands.
     pub(crate) fn check_open(&self) -> Result<(), GroupError> {
-        if self.deleting || matches!(self.kind, Kind::Damaged) {
+        if self.deleting {
             return Err(GroupError::Unavailable);
         }
         Ok(())
@@ -140,7 +129,6 @@ impl Group {
         match &self.kind {
             Kind::Classic(classic) => classic.is_empty(),
             Kind::Consumer(consumer) => consumer.is_empty(),
-            Kind::Damaged => false,
         }
     }
 
@@ -149,7 +137,6 @@ impl Group {
         let awaits = match &self.kind {
             Kind::Classic(classic) => classic.awaits_members(),
             Kind::Consumer(_) => false,
-            Kind::Damaged => true,
         };
         self.is_empty() && !awaits && self.offsets.is_empty() && !self.deleting
     }
@@ -215,8 +202,6 @@ impl Group {
         let members = match &self.kind {
             Kind::Classic(classic) => Members::Classic(Arc::clone(classic.record())),
             Kind::Consumer(consumer) => Members::Consumer(consumer.record()),
-            // R3 and `check_open` keep commands away.
-            Kind::Damaged => return Write::Remove,
         };
         self.has_file = true;
         Write::Put(Box::new(GroupFile {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Groups;
 use super::file::{self, GroupFile};
 use super::group::Group;
-use crate::cluster::state_file::{self, StateError, StateFault};
+use crate::cluster::state_file;
 
 impl Groups {
     pub(super) fn load(&self) {
@@ -50,40 +50,27 @@ impl Groups {
     }
 
     fn load_one(&self, name: &str) {
-        let Some(group) = file::group_of(name) else {
-            log::warn!(
-                "{}: not the file of a group",
-                self.store.dir().join(name).display()
-            );
+        let path = self.store.dir().join(name);
+        if !file::is_group(name) {
+            log::warn!("{}: not the file of a group", path.display());
             return;
-        };
-        let limits = &self.config.limits;
-        let group = match self.read(name, &group) {
-            Ok(Some(file)) => Group::from_file(file, limits, Instant::now()),
-            Ok(None) => return,
+        }
+        match file::load(&**self.store.disk(), &path, name) {
+            Ok(Some(file)) => self.take_in(file),
+            Ok(None) => {}
             Err(error) => {
-                log::error!("group {group:?} is offline: {error}");
-                Group::damaged(group.into(), limits)
+                log::error!("a group is offline: {error}");
+                self.damaged.write().insert(name.to_owned());
             }
-        };
-        let cell = self.cell(group);
-        self.map
-            .write()
-            .insert(Arc::clone(&cell.name), Arc::clone(&cell));
-        // Sessions of the members that were there run from now on.
-        self.command(&cell, |group, fx| group.tick(&**self.topics.load(), fx));
+        }
     }
 
-    fn read(&self, name: &str, group: &str) -> Result<Option<GroupFile>, StateError> {
-        let path = self.store.dir().join(name);
-        let file: Option<GroupFile> =
-            state_file::load(&**self.store.disk(), &path, file::BYTES_MAX)?;
-        match file {
-            Some(file) if *file.group != *group => Err(StateError {
-                path,
-                fault: StateFault::Contradiction { key: "group" },
-            }),
-            file => Ok(file),
-        }
+    fn take_in(&self, file: GroupFile) {
+        let group = Group::from_file(file, &self.config.limits, Instant::now());
+        let cell = self.cell(group);
+        let name = Arc::clone(&cell.name);
+        self.map.write().insert(name, Arc::clone(&cell));
+        // Sessions of the members that were there run from now on.
+        self.command(&cell, |group, fx| group.tick(&**self.topics.load(), fx));
     }
 }

@@ -78,10 +78,6 @@ impl Group {
                     reply(stored.map_err(|_| unavailable()).and(joined));
                 });
             }
-            Kind::Damaged => {
-                let (error, member) = (GroupError::Unavailable, join.member);
-                fx.answer(reply, Err(JoinRefused { error, member }));
-            }
         }
     }
 
@@ -101,7 +97,6 @@ impl Group {
                     reply(stored.map_err(|_| GroupError::Unavailable).and(synced));
                 });
             }
-            Kind::Damaged => fx.answer(reply, Err(GroupError::Unavailable)),
         }
     }
 
@@ -117,7 +112,6 @@ impl Group {
             Kind::Consumer(consumer) => {
                 consumer.heartbeat_classic(&who.member, instance, generation, fx)
             }
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -135,7 +129,6 @@ impl Group {
                 self.downgrade_if_all_are_classic(topics, fx);
                 Ok(left)
             }
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -147,8 +140,10 @@ impl Group {
         reply: Reply<Result<Beaten, GroupError>>,
         fx: &mut Effects,
     ) {
-        let beaten = self
-            .become_consumer(beat, topics, fx)
+        // What is refused anyway must not turn the group over.
+        let beaten = beat
+            .check(&self.limits.consumer)
+            .and_then(|()| self.become_consumer(beat, topics, fx))
             .and_then(|consumer| consumer.heartbeat(beat, topics, fx));
         self.downgrade_if_all_are_classic(topics, fx);
         match beaten {
@@ -184,7 +179,6 @@ impl Group {
         match &mut self.kind {
             Kind::Consumer(consumer) => Ok(consumer),
             Kind::Classic(_) => Err(GroupError::NotFound),
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -207,7 +201,6 @@ impl Group {
                 consumer.tick(fx);
                 self.downgrade_if_all_are_classic(topics, fx);
             }
-            Kind::Damaged => {}
         }
     }
 
@@ -227,10 +220,12 @@ impl Group {
             }
             Kind::Consumer(consumer) => {
                 let rows: Vec<_> = rows.iter().map(|row| (row.id, row.partition)).collect();
-                let checked = consumer.check_commit(&who.member, who.generation, &rows);
-                checked.map_err(|error| in_version(error, knows_epochs))
+                consumer.check_commit(&who.member, who.generation, &rows)?;
+                if knows_epochs || !consumer.is_consumer(&who.member) {
+                    return Ok(());
+                }
+                Err(GroupError::UnsupportedVersion)
             }
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -251,7 +246,6 @@ impl Group {
                     other => other,
                 })
             }
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -272,7 +266,6 @@ impl Group {
         match &self.kind {
             Kind::Classic(classic) => Ok(classic.describe()),
             Kind::Consumer(_) => Err(GroupError::WrongType),
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
@@ -282,25 +275,18 @@ impl Group {
         match &self.kind {
             Kind::Consumer(consumer) => Ok(consumer.describe()),
             Kind::Classic(_) => Err(GroupError::WrongType),
-            Kind::Damaged => Err(GroupError::Unavailable),
         }
     }
 
     /// State, kind and protocol type, for ListGroups.
-    pub(crate) fn summary(&self) -> Option<(&'static str, &'static str, MemberId)> {
+    pub(crate) fn summary(&self) -> (&'static str, &'static str, MemberId) {
         match &self.kind {
             Kind::Classic(classic) => {
                 let kind = classic.protocol_type().cloned();
-                Some((
-                    classic.state_name(),
-                    "Classic",
-                    kind.unwrap_or_else(|| "".into()),
-                ))
+                let kind = kind.unwrap_or_else(|| "".into());
+                (classic.state_name(), "classic", kind)
             }
-            Kind::Consumer(consumer) => {
-                Some((consumer.state_name(), "Consumer", "consumer".into()))
-            }
-            Kind::Damaged => None,
+            Kind::Consumer(consumer) => (consumer.state_name(), "consumer", "consumer".into()),
         }
     }
 
@@ -317,7 +303,6 @@ impl Group {
                 let read = topics.iter().filter(|topic| consumer.reads(topic));
                 return Ok(read.map(|topic| (*topic).to_owned()).collect());
             }
-            Kind::Damaged => return Err(GroupError::Unavailable),
         };
         if classic.is_empty() {
             return Ok(HashSet::new());
@@ -330,13 +315,5 @@ impl Group {
             return Err(GroupError::NotEmpty);
         }
         Ok(subscribed(&classic.subscriptions().unwrap_or_default()))
-    }
-}
-
-/// Versions before member epochs cannot say that one is stale.
-fn in_version(error: GroupError, knows_epochs: bool) -> GroupError {
-    match error {
-        GroupError::StaleEpoch if !knows_epochs => GroupError::UnsupportedVersion,
-        other => other,
     }
 }

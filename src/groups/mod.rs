@@ -14,7 +14,7 @@ pub(crate) mod classic;
 pub(crate) mod consumer;
 mod effects;
 mod error;
-mod file;
+pub(crate) mod file;
 mod group;
 mod hex;
 mod load;
@@ -30,7 +30,7 @@ pub(crate) use members::Migration;
 pub(crate) use offsets::{Committed, Row, StagedRows};
 pub(crate) use requests::{Committer, Fetched};
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -90,6 +90,8 @@ pub(crate) struct Groups {
     /// What holds for all.
     pub(crate) config: GroupConfig,
     map: RwLock<HashMap<Arc<str>, Arc<Cell>>>,
+    /// Names of files that cannot be read: their groups are answered by nobody, and nothing is written over them.
+    damaged: RwLock<HashSet<String>>,
     loading: AtomicBool,
     store: Arc<Store>,
     timer: Arc<Timer>,
@@ -122,6 +124,7 @@ impl Groups {
         let groups = Arc::new_cyclic(|me| Self {
             config,
             map: RwLock::default(),
+            damaged: RwLock::default(),
             loading: AtomicBool::new(true),
             store,
             timer: place.timer,
@@ -137,15 +140,15 @@ impl Groups {
     /// The group, if anybody has heard of it.
     fn find(&self, name: &str) -> Result<Arc<Cell>, GroupError> {
         self.check_loaded()?;
-        let map = self.map.read();
-        map.get(name).map(Arc::clone).ok_or(GroupError::NotFound)
+        let found = self.map.read().get(name).map(Arc::clone);
+        if found.is_none() && self.is_damaged(name) {
+            return Err(GroupError::Unavailable);
+        }
+        found.ok_or(GroupError::NotFound)
     }
 
     /// The group, new if nobody has.
     fn find_or_make(&self, name: &str) -> Result<Arc<Cell>, GroupError> {
-        if file::name_of(name).is_none() {
-            return Err(GroupError::InvalidId);
-        }
         match self.find(name) {
             Err(GroupError::NotFound) => {}
             other => return other,
@@ -172,6 +175,11 @@ impl Groups {
             return Err(GroupError::Loading);
         }
         Ok(())
+    }
+
+    fn is_damaged(&self, name: &str) -> bool {
+        let damaged = self.damaged.read();
+        !damaged.is_empty() && damaged.contains(&file::name_of(name))
     }
 
     fn cells(&self) -> Vec<Arc<Cell>> {

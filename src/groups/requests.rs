@@ -25,7 +25,7 @@ pub(crate) struct Listed {
     pub(crate) name: Arc<str>,
     /// Kafka's name of its state.
     pub(crate) state: &'static str,
-    /// "Classic" or "Consumer".
+    /// "classic" or "consumer".
     pub(crate) kind: &'static str,
     /// "consumer", "connect", ...; empty for a group that has only committed.
     pub(crate) protocol_type: Arc<str>,
@@ -159,14 +159,14 @@ impl Groups {
     /// All groups.
     pub(crate) fn list(&self) -> Result<Vec<Listed>, GroupError> {
         self.check_loaded()?;
-        let listed = self.cells().into_iter().filter_map(|cell| {
-            let (state, kind, protocol_type) = cell.group.lock().summary()?;
-            Some(Listed {
+        let listed = self.cells().into_iter().map(|cell| {
+            let (state, kind, protocol_type) = cell.group.lock().summary();
+            Listed {
                 name: Arc::clone(&cell.name),
                 state,
                 kind,
                 protocol_type,
-            })
+            }
         });
         Ok(listed.collect())
     }

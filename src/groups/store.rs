@@ -132,9 +132,7 @@ impl Store {
 
     fn write_one(&self, cell: &Cell) -> io::Result<()> {
         let write = cell.group.lock().begin_write();
-        let name = file::name_of(&cell.name)
-            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidFilename))?;
-        let path = self.dir.join(name);
+        let path = self.dir.join(file::name_of(&cell.name));
         match write {
             Write::Put(file) => state_file::replace(&*self.disk, &path, &file),
             Write::Remove => match self.disk.remove_file(&path) {

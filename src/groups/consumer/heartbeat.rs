@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::member::{AWAY, Member, Pattern};
-use super::{Consumer, MemberId, Partitions, TopicLookup};
+use super::{Consumer, ConsumerLimits, MemberId, Partitions, TopicLookup};
 use crate::groups::consumer::Assignor;
 use crate::groups::effects::Effects;
 use crate::groups::error::GroupError;
@@ -52,6 +52,30 @@ pub(crate) struct Beaten {
 }
 
 impl Heartbeat {
+    /// Whether the assignor is known and the expression compiles.
+    pub(crate) fn check(&self, limits: &ConsumerLimits) -> Result<(), GroupError> {
+        self.assignor(limits)?;
+        self.pattern().map(drop)
+    }
+
+    fn assignor(&self, limits: &ConsumerLimits) -> Result<Option<Assignor>, GroupError> {
+        let Some(name) = self.assignor.as_deref() else {
+            return Ok(None);
+        };
+        let known = limits.assignors.iter().find(|known| known.name() == name);
+        known
+            .copied()
+            .map(Some)
+            .ok_or(GroupError::UnsupportedAssignor)
+    }
+
+    fn pattern(&self) -> Result<Option<Pattern>, GroupError> {
+        match self.regex.as_deref() {
+            None | Some("") => Ok(None),
+            Some(text) => Pattern::new(text).map(Some),
+        }
+    }
+
     fn joins(&self) -> bool {
         self.epoch == 0
     }
@@ -74,11 +98,8 @@ impl Consumer {
         if beat.epoch < 0 {
             return self.leave_by_heartbeat(beat, fx);
         }
-        let assignor = self.known_assignor(beat.assignor.as_deref())?;
-        let pattern = match beat.regex.as_deref() {
-            None | Some("") => None,
-            Some(text) => Some(Pattern::new(text)?),
-        };
+        let assignor = beat.assignor(&self.limits)?;
+        let pattern = beat.pattern()?;
         let before = self.enter(beat, fx)?;
         let mut member = before.clone();
         member.classic = None;
@@ -111,19 +132,6 @@ impl Consumer {
             epoch: member.epoch,
             assignment: news.then_some(assigned),
         })
-    }
-
-    fn known_assignor(&self, name: Option<&str>) -> Result<Option<Assignor>, GroupError> {
-        let Some(name) = name else { return Ok(None) };
-        let known = self
-            .limits
-            .assignors
-            .iter()
-            .find(|known| known.name() == name);
-        known
-            .copied()
-            .map(Some)
-            .ok_or(GroupError::UnsupportedAssignor)
     }
 
     /// The member as it was, a new one, or why it may not come.

@@ -77,7 +77,9 @@ impl Consumer {
             };
             Some((Arc::clone(id), emigrant))
         });
-        Classic::from_emigrants(limits, (CONSUMER, self.epoch), members.collect(), fx)
+        // The epoch that the members know; that of who left last was never told to anybody.
+        let generation = self.assignment_epoch;
+        Classic::from_emigrants(limits, (CONSUMER, generation), members.collect(), fx)
     }
 }
 

@@ -140,6 +140,13 @@ impl Consumer {
         self.members.values().any(|member| member.reads(topic))
     }
 
+    /// Whether that is a member, and speaks the consumer protocol.
+    pub(crate) fn is_consumer(&self, member: &str) -> bool {
+        self.members
+            .get(member)
+            .is_some_and(|m| m.classic.is_none())
+    }
+
     fn member(&self, id: &str) -> Result<&Member, GroupError> {
         self.members.get(id).ok_or(GroupError::UnknownMember)
     }

@@ -511,7 +511,7 @@ fn a_group_is_classic_again_when_the_last_consumer_has_left() {
         .to_classic(limits_of_classic, &world.topics, &mut fx);
     assert!(fx.store);
     assert_eq!(classic.state_name(), "PreparingRebalance");
-    assert_eq!(classic.generation(), world.group.epoch);
+    assert_eq!(classic.generation(), world.group.assignment_epoch);
     assert_eq!(classic.record().members["a"].protocols.len(), 1);
 }
 
