@@ -25,6 +25,7 @@ mod cases {
     mod topics;
     mod transactions;
     mod txn_calls;
+    mod txn_crashes;
 }
 
 use std::env;

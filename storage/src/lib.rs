@@ -49,7 +49,7 @@ pub use names::SegmentName;
 pub use plans::{
     CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
 };
-pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
+pub use producers::{AppendReject, MarkerRound, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use retention::{Due, Retention};

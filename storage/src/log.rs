@@ -253,6 +253,7 @@ impl Log {
             end_position: self.end_position,
             growing_max: self.active.as_ref().and_then(|a| a.max),
             txns: self.txns.view(),
+            round: self.producers.round(),
             growing: self.active.is_some(),
             active: self.active.as_ref().and_then(|a| self.age_of(a)),
         })
