@@ -7,6 +7,7 @@ mod cases {
     mod admin;
     mod alter;
     pub(crate) mod codes;
+    mod compaction;
     mod fetch;
     mod hostile;
     mod idempotence;
