@@ -18,16 +18,20 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
+use seawall_storage::ProducerId;
 
 use crate::cleaner::CleanerConfig;
 use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::fetch_sessions::FetchSessions;
+use crate::groups::{Groups, Place};
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
-use crate::topics::{Slot, Topics};
+use crate::topics::{LookupError, Slot, Topics};
+use crate::txn::Transactions;
 use crate::workers::Workers;
 use removal::Removals;
 
@@ -70,13 +74,19 @@ pub struct Broker {
     /// What it was told.
     pub config: Config,
     /// The topics it serves.
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
+    /// What readers want, between their fetches.
+    pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// The transaction coordinator.
+    pub txns: Transactions,
     work: Arc<Workers>,
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// Consumer groups.
+    pub groups: Arc<Groups>,
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
@@ -109,14 +119,30 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let topics = Arc::<Topics>::default();
+        let first = dirs.iter().flatten().next();
+        let place = Place {
+            disk: crate::cluster::state_file::real_disk(),
+            cluster_dir: &cluster.dir,
+            claim: Arc::clone(&cluster.claim),
+            // Like the files of topics.
+            pool: Arc::clone(first.map_or(&work, |dir| &dir.state)),
+            timer: Arc::clone(&timer),
+            topics: Arc::clone(&topics),
+        };
+        let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
+        let txns = Transactions::open(&cluster, &options.disk, &config);
         let broker = Arc::new(Self {
+            fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
-            topics: Topics::default(),
+            topics,
             timer,
+            txns,
             work,
             watchdog,
             dirs,
+            groups,
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
@@ -126,6 +152,7 @@ impl Broker {
         });
         broker.open_topics();
         broker.say_recovered();
+        broker.txns.resume(&broker);
         Ok(broker)
     }
 
@@ -149,8 +176,8 @@ impl Broker {
     ///
     /// # Errors
     /// The next block of ids could not be made durable.
-    pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
-        self.cluster.producer_ids.next().map(|id| id.get())
+    pub(crate) fn fresh_producer_id(&self) -> Result<ProducerId, ProducerIdError> {
+        self.cluster.producer_ids.next()
     }
 
     /// The pool for what burns CPU.
@@ -244,6 +271,18 @@ impl Broker {
         self.retain_if_due();
         self.compact_if_due();
         self.drive_removals();
+        self.txns.sweep(self);
+        self.sweep_groups();
+    }
+
+    /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone
+    /// (D12).
+    fn sweep_groups(&self) {
+        let map = self.topics.load();
+        self.groups.sweep(&|name, id| match map.named(name) {
+            Ok(topic) => topic.id != id,
+            Err(error) => error == LookupError::UnknownTopic,
+        });
     }
 
     /// Every `log.retention.check.interval.ms`.
@@ -295,6 +334,7 @@ impl Broker {
             clean &= dir.stop_changes(deadline);
         }
         clean &= self.close_partitions(deadline);
+        clean &= self.txns.close();
         for dir in dirs() {
             clean &= dir.stop(deadline);
         }

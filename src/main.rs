@@ -7,6 +7,8 @@ mod cleaner;
 mod cli;
 mod cluster;
 mod config;
+mod fetch_sessions;
+mod groups;
 mod logdir;
 mod metrics;
 mod partition;
@@ -18,6 +20,7 @@ mod timer;
 mod tools;
 mod topics;
 mod tripwire;
+mod txn;
 mod workers;
 
 use std::process::ExitCode;

@@ -108,6 +108,24 @@ static TABLE: &[Metric] = &[
         |running| compaction(running, |counts| &counts.damaged),
     ),
     metric(
+        "seawall_fetch_sessions",
+        "gauge",
+        "Readers whose wishes are remembered between their fetches.",
+        |running| running.broker.fetch_sessions.stats().sessions as u64,
+    ),
+    metric(
+        "seawall_fetch_session_partitions",
+        "gauge",
+        "Partitions that those readers want.",
+        |running| running.broker.fetch_sessions.stats().partitions as u64,
+    ),
+    metric(
+        "seawall_fetch_session_evictions_total",
+        "counter",
+        "Readers that were forgotten to make room for others.",
+        |running| running.broker.fetch_sessions.stats().evictions,
+    ),
+    metric(
         "seawall_connections",
         "gauge",
         "Connections that are open.",

@@ -8,7 +8,13 @@ mod cases {
     mod alter;
     pub(crate) mod codes;
     mod compaction;
+    mod consumer_group_life;
+    mod consumer_groups;
     mod fetch;
+    mod fetch_sessions;
+    mod group_members;
+    mod group_offsets;
+    mod groups;
     mod hostile;
     mod idempotence;
     mod produce;
@@ -18,6 +24,8 @@ mod cases {
     mod threads;
     mod tools;
     mod topics;
+    mod transactions;
+    mod txn_calls;
 }
 
 use std::env;

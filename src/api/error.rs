@@ -8,8 +8,11 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
+use crate::fetch_sessions::SessionError;
+use crate::groups::GroupError;
 use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
+use crate::txn::TxnError;
 
 impl From<&BatchError> for ErrorCode {
     fn from(error: &BatchError) -> Self {
@@ -37,6 +40,7 @@ impl From<&AppendReject> for ErrorCode {
         match reject {
             AppendReject::OutOfOrderSequence => Self::OutOfOrderSequenceNumber,
             AppendReject::ProducerFenced => Self::InvalidProducerEpoch,
+            AppendReject::InvalidTxnState => Self::InvalidTxnState,
         }
     }
 }
@@ -71,6 +75,16 @@ impl From<&ReadError> for ErrorCode {
             ReadError::OutOfRange { .. } => Self::OffsetOutOfRange,
             ReadError::Corrupt { .. } => Self::CorruptMessage,
             ReadError::Io(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<SessionError> for ErrorCode {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::NotFound => Self::FetchSessionIdNotFound,
+            SessionError::WrongEpoch => Self::InvalidFetchSessionEpoch,
+            SessionError::OtherTopicKeys => Self::FetchSessionTopicIdError,
         }
     }
 }
@@ -114,6 +128,49 @@ impl From<&ChangeError> for ErrorCode {
             | ChangeError::Unusable
             | ChangeError::Disk(_)
             | ChangeError::InDoubt(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&GroupError> for ErrorCode {
+    fn from(error: &GroupError) -> Self {
+        match error {
+            GroupError::InvalidId => Self::InvalidGroupId,
+            GroupError::Loading => Self::CoordinatorLoadInProgress,
+            GroupError::Unavailable => Self::CoordinatorNotAvailable,
+            GroupError::NotFound | GroupError::WrongType => Self::GroupIdNotFound,
+            GroupError::NotEmpty => Self::NonEmptyGroup,
+            GroupError::UnknownMember => Self::UnknownMemberId,
+            GroupError::IllegalGeneration => Self::IllegalGeneration,
+            GroupError::RebalanceInProgress => Self::RebalanceInProgress,
+            GroupError::FencedInstance => Self::FencedInstanceId,
+            GroupError::InconsistentProtocol => Self::InconsistentGroupProtocol,
+            GroupError::SessionTimeout => Self::InvalidSessionTimeout,
+            GroupError::Full => Self::GroupMaxSizeReached,
+            GroupError::MemberIdRequired => Self::MemberIdRequired,
+            GroupError::Subscribed => Self::GroupSubscribedToTopic,
+            GroupError::FencedEpoch => Self::FencedMemberEpoch,
+            GroupError::StaleEpoch => Self::StaleMemberEpoch,
+            GroupError::UnreleasedInstance => Self::UnreleasedInstanceId,
+            GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
+            GroupError::InvalidRegex => Self::InvalidRegularExpression,
+            GroupError::UnsupportedVersion => Self::UnsupportedVersion,
+        }
+    }
+}
+
+/// Old versions know no `PRODUCER_FENCED`: `txn_code` says where.
+impl From<&TxnError> for ErrorCode {
+    fn from(error: &TxnError) -> Self {
+        match error {
+            TxnError::UnknownProducer => Self::InvalidProducerIdMapping,
+            TxnError::Fenced => Self::ProducerFenced,
+            TxnError::Concurrent => Self::ConcurrentTransactions,
+            TxnError::InvalidState => Self::InvalidTxnState,
+            TxnError::NotInTransaction => Self::TransactionAbortable,
+            TxnError::InvalidTimeout => Self::InvalidTransactionTimeout,
+            TxnError::InvalidId => Self::InvalidRequest,
+            TxnError::Unavailable => Self::CoordinatorNotAvailable,
         }
     }
 }

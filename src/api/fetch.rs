@@ -3,21 +3,24 @@
 //! Owns:     what a fetch asks, and the form of its answer.
 //! Does not: look into records, or read on a net thread.
 //!
-//! `wait` holds a fetch from its frame to its answer, `read` makes the rows.
+//! `wait` holds a fetch from its frame to its answer, `read` makes the rows,
+//! `session` says what is asked beyond the frame, and which rows go out.
 
 mod read;
+mod session;
 mod wait;
 
 use std::sync::Arc;
 
-use seawall_net::wire::{FetchRequest, FetchResponse, StrBytes, Uuid};
+use seawall_net::wire::{FetchRequest, FetchResponse};
 use seawall_net::{Flow, ReplySlot};
-use seawall_storage::Offset;
 
 use super::codes::ErrorCode;
-use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
+use super::{Call, MALFORMED, UNENCODABLE};
 use crate::broker::Broker;
+use crate::fetch_sessions::{PartKey, TopicKey, Wanted};
 use crate::partition::Partition;
+use crate::topics::{LookupError, Topic, TopicMap};
 use wait::Fetch;
 pub(super) use wait::Parked;
 
@@ -30,35 +33,33 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
-    if let Some(code) = refused(&request) {
-        let response = FetchResponse {
-            error_code: code.code(),
-            ..FetchResponse::default()
-        };
-        respond(call.slot, version, response);
-        return Flow::Done;
+    match begin(call.broker, &request, version) {
+        Ok(ask) => {
+            let fetch = Fetch::new(ask, Arc::clone(&call.broker.fetch_sessions), call.slot);
+            call.conn.parked = Parked::new(&fetch);
+            fetch.start(
+                &call.broker.timer,
+                call.request.received,
+                request.max_wait_ms,
+            );
+        }
+        Err(response) => respond(call.slot, version, response),
     }
-    let ask = Ask::new(call.broker, &request, version);
-    let fetch = Fetch::new(ask, call.slot);
-    call.conn.parked = Parked::new(&fetch);
-    fetch.start(
-        &call.broker.timer,
-        call.request.received,
-        request.max_wait_ms,
-    );
     Flow::Done
 }
 
-/// Fetch sessions are not kept: session id 0 in every answer tells a client to
-/// ask in full. One who comes with a session anyway learns that it is gone.
-fn refused(request: &FetchRequest) -> Option<ErrorCode> {
-    if request.session_id != 0 && request.session_epoch > 0 {
-        return Some(ErrorCode::FetchSessionIdNotFound);
-    }
+/// What is asked, or the answer to a request that asks nothing.
+fn begin(broker: &Broker, request: &FetchRequest, version: i16) -> Result<Ask, FetchResponse> {
     if !(0..=1).contains(&request.isolation_level) {
-        return Some(ErrorCode::InvalidRequest);
+        return Err(FetchResponse {
+            error_code: ErrorCode::InvalidRequest.code(),
+            ..FetchResponse::default()
+        });
     }
-    None
+    let map = broker.topics.load();
+    let begun = session::begin(&broker.fetch_sessions, &map, request, version);
+    let begun = begun.map_err(session::refusal)?;
+    Ok(Ask::new(broker, &map, begun, request, version))
 }
 
 /// A fetch request with its partitions looked up.
@@ -67,45 +68,45 @@ struct Ask {
     read_committed: bool,
     min_bytes: u64,
     max_bytes: usize,
-    topics: Vec<(StrBytes, Uuid, usize)>,
+    context: session::Context,
     parts: Vec<AskedPart>,
 }
 
 /// What is asked of one partition.
 struct AskedPart {
-    index: i32,
-    offset: Offset,
-    leader_epoch: i32,
-    last_fetched_epoch: i32,
-    max_bytes: usize,
-    partition: Result<Arc<Partition>, ErrorCode>,
+    key: PartKey,
+    wanted: Wanted,
+    partition: Result<Arc<Partition>, Missing>,
+}
+
+/// Why there is nothing to read.
+#[derive(Clone, Copy)]
+struct Missing {
+    code: ErrorCode,
+    /// There is no such topic. That alone answers no fetch before its time, as
+    /// in Kafka: a reader of a deleted topic would ask without a pause.
+    topic: bool,
 }
 
 impl Ask {
-    fn new(broker: &Broker, request: &FetchRequest, version: i16) -> Self {
-        let map = broker.topics.load();
-        let mut topics = Vec::with_capacity(request.topics.len());
-        let mut parts = Vec::new();
-        for topic in &request.topics {
-            let found = if version >= TOPIC_IDS_FROM {
-                map.with_id(topic_id_from_wire(topic.topic_id))
-            } else {
-                map.named(topic.name.as_str())
-            };
-            for asked in &topic.partitions {
-                let partition = found.and_then(|topic| topic.partition(asked.index));
-                let partition = partition.cloned().map_err(|e| ErrorCode::from(&e));
-                parts.push(AskedPart {
-                    index: asked.index,
-                    offset: Offset::new(asked.fetch_offset),
-                    leader_epoch: asked.current_leader_epoch,
-                    last_fetched_epoch: asked.last_fetched_epoch,
-                    max_bytes: usize::try_from(asked.partition_max_bytes).unwrap_or(0),
-                    partition,
-                });
+    fn new(
+        broker: &Broker,
+        map: &TopicMap,
+        begun: session::Begun,
+        request: &FetchRequest,
+        version: i16,
+    ) -> Self {
+        let mut parts: Vec<AskedPart> = Vec::with_capacity(begun.wanted.len());
+        let mut found = Err(LookupError::UnknownTopic);
+        for (key, wanted) in begun.wanted {
+            if parts.last().is_none_or(|last| last.key.topic != key.topic) {
+                found = topic_of(map, &key.topic);
             }
-            let name = text(topic.name.as_str());
-            topics.push((name, topic.topic_id, topic.partitions.len()));
+            parts.push(AskedPart {
+                partition: partition_of(found, key.index),
+                key,
+                wanted,
+            });
         }
         let cap = usize::try_from(broker.config.fetch_bytes_max).unwrap_or(usize::MAX);
         let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0).min(cap);
@@ -116,10 +117,37 @@ impl Ask {
             // More than an answer can hold would wait for ever.
             min_bytes: min_bytes.min(max_bytes as u64),
             max_bytes,
-            topics,
+            context: begun.context,
             parts,
         }
     }
+
+    /// Whether there is a topic from which more may come.
+    fn may_wait(&self) -> bool {
+        let gone = |part: &AskedPart| part.partition.as_ref().is_err_and(|missing| missing.topic);
+        self.min_bytes > 0 && !self.parts.iter().all(gone)
+    }
+}
+
+fn topic_of<'a>(map: &'a TopicMap, key: &TopicKey) -> Result<&'a Arc<Topic>, LookupError> {
+    match key {
+        TopicKey::Named(name) => map.named(name),
+        TopicKey::Id(id) => map.with_id(*id),
+    }
+}
+
+fn partition_of(
+    topic: Result<&Arc<Topic>, LookupError>,
+    index: i32,
+) -> Result<Arc<Partition>, Missing> {
+    let missing = |topic| {
+        move |error: LookupError| Missing {
+            code: ErrorCode::from(&error),
+            topic,
+        }
+    };
+    let partition = topic.map_err(missing(true))?.partition(index);
+    partition.cloned().map_err(missing(false))
 }
 
 fn respond(slot: ReplySlot, version: i16, response: FetchResponse) {

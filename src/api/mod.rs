@@ -7,32 +7,53 @@
 //! Handlers run on the net thread of their connection and hand blocking work
 //! to a pool. Message types of the wire are named only here and in net.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod api_versions;
 pub mod codes;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
 mod describe_log_dirs;
+mod describe_producers;
 mod describe_quorum;
 mod describe_topic_partitions;
+mod describe_transactions;
 mod elect_leaders;
+mod end_txn;
 pub mod error;
 mod fetch;
+mod find_coordinator;
+mod gather;
+mod heartbeat;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod join_group;
+mod leave_group;
 mod list_config_resources;
+mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod list_transactions;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod service;
+mod sync_group;
+mod txn_offset_commit;
 mod update_features;
 
 pub use service::KafkaService;
@@ -47,7 +68,9 @@ use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
+use crate::txn::TxnError;
 use crate::workers::Workers;
+use codes::ErrorCode;
 
 /// One API as we serve it.
 pub struct Api {
@@ -105,7 +128,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 23] = [
+pub static TABLE: [Api; 43] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -114,6 +137,15 @@ pub static TABLE: [Api; 23] = [
     api(1, "Fetch", 4..=18, fetch::handle),
     api(2, "ListOffsets", 1..=11, list_offsets::handle),
     api(3, "Metadata", 0..=13, metadata::handle),
+    api(8, "OffsetCommit", 2..=10, offset_commit::handle),
+    api(9, "OffsetFetch", 1..=10, offset_fetch::handle),
+    api(10, "FindCoordinator", 0..=6, find_coordinator::handle),
+    api(11, "JoinGroup", 0..=9, join_group::handle),
+    api(12, "Heartbeat", 0..=4, heartbeat::handle),
+    api(13, "LeaveGroup", 0..=5, leave_group::handle),
+    api(14, "SyncGroup", 0..=5, sync_group::handle),
+    api(15, "DescribeGroups", 0..=6, describe_groups::handle),
+    api(16, "ListGroups", 0..=5, list_groups::handle),
     Api {
         before_login: true,
         ..api(18, "ApiVersions", 0..=5, api_versions::handle)
@@ -128,10 +160,20 @@ pub static TABLE: [Api; 23] = [
         2..=4,
         offset_for_leader_epoch::handle,
     ),
+    api(
+        24,
+        "AddPartitionsToTxn",
+        0..=5,
+        add_partitions_to_txn::handle,
+    ),
+    api(25, "AddOffsetsToTxn", 0..=4, add_offsets_to_txn::handle),
+    api(26, "EndTxn", 0..=5, end_txn::handle),
+    api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
     api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
+    api(42, "DeleteGroups", 0..=3, delete_groups::handle),
     api(43, "ElectLeaders", 0..=2, elect_leaders::handle),
     api(
         44,
@@ -151,9 +193,30 @@ pub static TABLE: [Api; 23] = [
         0..=0,
         list_partition_reassignments::handle,
     ),
+    api(47, "OffsetDelete", 0..=0, offset_delete::handle),
     api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
     api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(61, "DescribeProducers", 0..=0, describe_producers::handle),
+    api(
+        65,
+        "DescribeTransactions",
+        0..=0,
+        describe_transactions::handle,
+    ),
+    api(66, "ListTransactions", 0..=2, list_transactions::handle),
+    api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0..=1,
+        consumer_group_heartbeat::handle,
+    ),
+    api(
+        69,
+        "ConsumerGroupDescribe",
+        0..=1,
+        consumer_group_describe::handle,
+    ),
     api(
         74,
         "ListConfigResources",
@@ -242,6 +305,15 @@ where
             log::error!("{}: {error}", M::NAME);
             slot.close(UNENCODABLE);
         }
+    }
+}
+
+/// The code for a refused transaction. Where a version does not know
+/// `PRODUCER_FENCED`, it is told of an invalid epoch.
+fn txn_code(error: TxnError, knows_fenced: bool) -> ErrorCode {
+    match error {
+        TxnError::Fenced if !knows_fenced => ErrorCode::InvalidProducerEpoch,
+        error => ErrorCode::from(&error),
     }
 }
 

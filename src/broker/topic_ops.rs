@@ -215,6 +215,7 @@ impl Broker {
             }
         };
         self.topics.remove(topic);
+        self.groups.topic_deleted(&topic.name, topic.id);
         // The name is free for another incarnation from here on (A4 of the
         // partition: nobody makes files under the old one any more).
         if let Progress::Stuck(error) = self.cluster.catalog.set_aside(&mut removal) {

@@ -25,7 +25,7 @@ mod power_tests;
 mod producer_ids;
 mod removal;
 mod snapshot;
-mod state_file;
+pub(crate) mod state_file;
 mod stop;
 mod stray;
 #[cfg(test)]
@@ -39,7 +39,7 @@ pub(crate) use catalog_error::{ChangeError, CreateError};
 pub(crate) use claim::DirClaim;
 pub(crate) use identity::Places;
 pub(crate) use identity_error::IdentityError;
-pub(crate) use ids::ClusterId;
+pub(crate) use ids::{ClusterId, topic_id_text};
 pub(crate) use log_dirs::{LogDirIndex, LogDirs};
 pub(crate) use names::{TopicName, root};
 pub(crate) use open_catalog::Finding;
@@ -142,7 +142,6 @@ pub(crate) struct Cluster {
     /// The cluster's id, as clients see it.
     pub(crate) id: ClusterId,
     /// Where the state files of groups and transactions go.
-    #[allow(dead_code, reason = "groups come later")]
     pub(crate) dir: PathBuf,
     /// The claim that covers `dir`.
     pub(crate) claim: Arc<DirClaim>,

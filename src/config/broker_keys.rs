@@ -238,12 +238,53 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
-        .kept()
         .doc("How long an unused transactional id is remembered."),
     row("transaction.max.timeout.ms", Kind::Int, "900000")
         .min(1)
-        .kept()
         .doc("The longest transaction timeout that a producer may ask for."),
+    // Groups.
+    row("group.initial.rebalance.delay.ms", Kind::Int, "3000")
+        .min(0)
+        .doc("How long a group that was empty waits for more members before it assigns."),
+    row("group.min.session.timeout.ms", Kind::Int, "6000")
+        .min(0)
+        .doc("The shortest session timeout that a member of a classic group may ask for."),
+    row("group.max.session.timeout.ms", Kind::Int, "1800000")
+        .min(0)
+        .doc("The longest session timeout that a member of a classic group may ask for."),
+    row("group.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a classic group may have."),
+    row("group.consumer.session.timeout.ms", Kind::Int, "45000")
+        .min(1)
+        .doc("A member of a consumer group that is silent for this long is out."),
+    row("group.consumer.heartbeat.interval.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How often members of consumer groups are told to send heartbeats."),
+    row("group.consumer.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a consumer group may have."),
+    row("group.consumer.assignment.interval.ms", Kind::Int, "1000")
+        .min(0)
+        .doc("The shortest time between two assignments of a consumer group."),
+    row("group.consumer.assignors", Kind::List, "uniform,range")
+        .range(Range::Among(&["uniform", "range"]))
+        .doc("How consumer groups assign partitions; the first is used where members do not ask for one."),
+    row("group.consumer.migration.policy", Kind::String, "bidirectional")
+        .range(Range::OneOf(&["disabled", "upgrade", "downgrade", "bidirectional"]))
+        .doc("Whether a group may change between the classic and the consumer protocol while members are in it."),
+    row("offset.metadata.max.bytes", Kind::Int, "4096")
+        .min(0)
+        .doc("The longest text that may be committed with an offset."),
+    row("offsets.retention.minutes", Kind::Int, "10080")
+        .min(1)
+        .doc("How long offsets of a group without members are remembered."),
+    row("offsets.retention.check.interval.ms", Kind::Long, "600000")
+        .min(1)
+        .doc("How often it is looked for offsets to forget."),
+    row("offsets.commit.timeout.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How long a commit may wait for the disk before the consumer is told to try again."),
     // Limits.
     row("num.network.threads", Kind::Int, "3")
         .range(Range::Whole(1, 256))
@@ -278,6 +319,9 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .range(Range::Whole(1, 65_535))
         .kept()
         .doc("Connections the kernel keeps until they are accepted."),
+    row("max.incremental.fetch.session.cache.slots", Kind::Int, "1000")
+        .min(0)
+        .doc("Readers whose wishes are remembered between their fetches; the others ask in full each time."),
     row("fetch.max.bytes", Kind::Int, "57671680")
         .min(1_024)
         .doc("The most bytes that one fetch answers, whatever the client asks for."),

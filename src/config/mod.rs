@@ -26,10 +26,14 @@ pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
+use crate::groups::classic::ClassicLimits;
+use crate::groups::consumer::{Assignor, ConsumerLimits};
+use crate::groups::{GroupConfig, Limits, Migration};
 use settings::{RawSetting, broker_key};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The number of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,6 +111,12 @@ pub(crate) struct Config {
     pub(crate) delete_topics: bool,
     /// producer.id.expiration.ms
     pub(crate) producer_id_expiration_ms: u64,
+    /// transactional.id.expiration.ms
+    pub(crate) transactional_id_expiration_ms: i64,
+    /// transaction.max.timeout.ms
+    pub(crate) transaction_timeout_max_ms: i64,
+    /// Groups and committed offsets
+    pub(crate) groups: GroupConfig,
     /// num.network.threads
     pub(crate) network_threads: usize,
     /// socket.request.max.bytes
@@ -125,6 +135,8 @@ pub(crate) struct Config {
     pub(crate) connections_idle_max_ms: u64,
     /// fetch.max.bytes
     pub(crate) fetch_bytes_max: u32,
+    /// max.incremental.fetch.session.cache.slots
+    pub(crate) fetch_sessions_max: u32,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
     pub(crate) settings: Arc<Settings>,
 }
@@ -175,6 +187,9 @@ impl Config {
             auto_create_topics: get.yes("auto.create.topics.enable"),
             delete_topics: get.yes("delete.topic.enable"),
             producer_id_expiration_ms: get.number("producer.id.expiration.ms"),
+            transactional_id_expiration_ms: get.number("transactional.id.expiration.ms"),
+            transaction_timeout_max_ms: get.number("transaction.max.timeout.ms"),
+            groups: group_config(&get),
             network_threads: get.number("num.network.threads"),
             request_bytes_max: get.number("socket.request.max.bytes"),
             request_before_login_bytes_max: get.number("sasl.server.max.receive.size"),
@@ -184,6 +199,7 @@ impl Config {
             connection_rate_max: get.number("max.connection.creation.rate"),
             connections_idle_max_ms: get.number("connections.max.idle.ms"),
             fetch_bytes_max: get.number("fetch.max.bytes"),
+            fetch_sessions_max: get.number("max.incremental.fetch.session.cache.slots"),
             settings: Arc::new(settings),
         })
     }
@@ -267,6 +283,10 @@ impl Bounded for i32 {
     const LARGEST: Self = i32::MAX;
 }
 
+impl Bounded for i64 {
+    const LARGEST: Self = i64::MAX;
+}
+
 impl Bounded for u32 {
     const LARGEST: Self = u32::MAX;
 }
@@ -340,6 +360,46 @@ fn normal(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect()
+}
+
+fn group_limits(get: &Reader<'_>) -> Limits {
+    let ms = |key| Duration::from_millis(get.number(key));
+    let assignors = match get.value("group.consumer.assignors") {
+        Value::List(list) => list
+            .iter()
+            .filter_map(|name| Assignor::of_name(name))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let policy = get
+        .text("group.consumer.migration.policy")
+        .unwrap_or_default();
+    Limits {
+        classic: ClassicLimits {
+            initial_delay: ms("group.initial.rebalance.delay.ms"),
+            members_max: get.number("group.max.size"),
+        },
+        consumer: Arc::new(ConsumerLimits {
+            session_timeout: ms("group.consumer.session.timeout.ms"),
+            heartbeat_interval: ms("group.consumer.heartbeat.interval.ms"),
+            members_max: get.number("group.consumer.max.size"),
+            assignment_interval: ms("group.consumer.assignment.interval.ms"),
+            assignors,
+        }),
+        migration: Migration::of_name(&policy),
+    }
+}
+
+fn group_config(get: &Reader<'_>) -> GroupConfig {
+    let ms = |key| Duration::from_millis(get.number(key));
+    GroupConfig {
+        limits: Arc::new(group_limits(get)),
+        session_timeout: ms("group.min.session.timeout.ms")..=ms("group.max.session.timeout.ms"),
+        metadata_bytes_max: get.number("offset.metadata.max.bytes"),
+        retention: Duration::from_secs(get.number::<u64>("offsets.retention.minutes") * 60),
+        retention_check: ms("offsets.retention.check.interval.ms"),
+        commit_timeout: ms("offsets.commit.timeout.ms"),
+    }
 }
 
 /// Kafka's -1 is "no limit"; memory has one, so it is our default.

@@ -35,7 +35,8 @@ use seawall_committer::{
 };
 use seawall_storage::{
     CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ReadView, RollError, Stop, Swap, Timestamp, TopicId,
+    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Swap,
+    Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -206,7 +207,13 @@ impl Partition {
 
     /// min(high watermark, first offset of an open transaction).
     pub fn last_stable_offset(&self) -> Offset {
-        self.high_watermark()
+        self.stable_in(&self.view.load())
+    }
+
+    /// The same by a view that was taken before: what is read with it is all below
+    /// that offset, and what was aborted below it is all known to it.
+    pub fn stable_in(&self, view: &ReadView) -> Offset {
+        view.last_stable_offset(self.high_watermark())
     }
 
     /// What is there to read; lock-free.
@@ -314,6 +321,13 @@ impl Partition {
     /// Whether its topic is compacted.
     pub fn is_compacted(&self) -> bool {
         self.keeping.load().compaction.is_some()
+    }
+
+    /// Who has written here. Waits for an append under way.
+    pub fn producers(&self) -> Vec<(ProducerId, ProducerEntry)> {
+        let log = self.log.lock();
+        let all = log.producers().iter();
+        all.map(|(id, entry)| (id, *entry)).collect()
     }
 
     /// Forgets idle producers.

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use seawall_committer::{Call, Watched};
-use seawall_net::wire::{EpochEndOffset, FetchPartitionResponse};
-use seawall_storage::{LeaderEpoch, Offset, ReadError, ReadSpec, ReadView};
+use seawall_net::wire::{AbortedTransaction, EpochEndOffset, FetchPartitionResponse};
+use seawall_storage::{
+    AbortedTxn, LeaderEpoch, Offset, ReadBatches, ReadError, ReadSpec, ReadView,
+};
 
 use super::super::codes::ErrorCode;
 use super::{Ask, AskedPart, TOPIC_IDS_FROM};
@@ -105,22 +107,18 @@ impl Round {
     fn read_part(&self, part: &AskedPart, partition: &Partition) -> FetchPartitionResponse {
         let (max_bytes, at_least_one) = {
             let state = self.state.lock();
-            (part.max_bytes.min(state.bytes_left), !state.served_any)
+            (part.max_bytes().min(state.bytes_left), !state.served_any)
         };
         let view = partition.view();
         let spec = ReadSpec {
-            from: part.offset,
-            upto: part.limit(&self.ask, partition),
+            from: part.wanted.offset,
+            upto: part.limit_in(&self.ask, partition, &view),
             max_bytes,
             at_least_one,
             check_crc: true,
         };
         match tripwire::FETCH.around(|| view.read(&spec)) {
-            Ok(read) => {
-                let mut row = part.good_row(&self.ask, partition, &view);
-                row.records = Some(read.bytes);
-                row
-            }
+            Ok(read) => part.row_of(&self.ask, partition, &view, read),
             Err(error) => part.read_error(partition, &error),
         }
     }
@@ -190,7 +188,7 @@ impl Watched for WatchedRead {
         let stand_in = self.group.dir.reads.stand_in();
         self.stand_in.store(stand_in, Ordering::Release);
         if let Some(part) = self.group.round.ask.parts.get(self.place) {
-            log::error!("a read of partition {} hangs", part.index);
+            log::error!("a read of partition {} hangs", part.key.index);
             let row = part.error(ErrorCode::KafkaStorageError);
             self.group.round.put(self.place, row);
         }
@@ -204,12 +202,19 @@ impl Watched for WatchedRead {
     }
 }
 
+fn aborted_to_wire(txn: &AbortedTxn) -> AbortedTransaction {
+    AbortedTransaction {
+        producer_id: txn.producer.get(),
+        first_offset: txn.first_offset.get(),
+    }
+}
+
 impl AskedPart {
     /// The row, if it needs no disk.
     fn row_without_reading(&self, ask: &Ask) -> Option<FetchPartitionResponse> {
         let partition = match &self.partition {
             Ok(partition) => partition,
-            Err(code) => return Some(self.error(*code)),
+            Err(missing) => return Some(self.error(missing.code)),
         };
         if partition.is_deleted() {
             let by_id = ask.version >= TOPIC_IDS_FROM;
@@ -223,20 +228,20 @@ impl AskedPart {
         if let Some(code) = self.epoch_error(view.leader_epoch()) {
             return Some(self.error(code));
         }
-        if self.offset < view.start_offset() || self.offset > view.end_offset() {
+        if self.wanted.offset < view.start_offset() || self.wanted.offset > view.end_offset() {
             return Some(self.error(ErrorCode::OffsetOutOfRange));
         }
         if let Some(row) = self.divergence(ask, partition, &view) {
             return Some(row);
         }
         // Between the limit and the log end: nothing yet, and no error.
-        let nothing = self.offset >= self.limit(ask, partition);
+        let nothing = self.wanted.offset >= self.limit(ask, partition);
         nothing.then(|| self.good_row(ask, partition, &view))
     }
 
     /// KIP-320: who asks under another epoch has old metadata.
     fn epoch_error(&self, ours: LeaderEpoch) -> Option<ErrorCode> {
-        match self.leader_epoch {
+        match self.wanted.leader_epoch {
             ..0 => None,
             asked if asked < ours.get() => Some(ErrorCode::FencedLeaderEpoch),
             asked if asked > ours.get() => Some(ErrorCode::UnknownLeaderEpoch),
@@ -251,14 +256,14 @@ impl AskedPart {
         partition: &Partition,
         view: &ReadView,
     ) -> Option<FetchPartitionResponse> {
-        if self.last_fetched_epoch < 0 {
+        if self.wanted.last_fetched_epoch < 0 {
             return None;
         }
-        let asked = LeaderEpoch::new(self.last_fetched_epoch);
+        let asked = LeaderEpoch::new(self.wanted.last_fetched_epoch);
         let Some((epoch, end)) = view.end_offset_for_epoch(asked) else {
             return Some(self.error(ErrorCode::OffsetOutOfRange));
         };
-        if epoch == asked && end >= self.offset {
+        if epoch == asked && end >= self.wanted.offset {
             return None;
         }
         let mut row = self.good_row(ask, partition, view);
@@ -271,11 +276,38 @@ impl AskedPart {
 
     /// Where reading ends for this fetch.
     pub(super) fn limit(&self, ask: &Ask, partition: &Partition) -> Offset {
+        self.limit_in(ask, partition, &partition.view())
+    }
+
+    /// The same for what is read with `view`.
+    fn limit_in(&self, ask: &Ask, partition: &Partition, view: &ReadView) -> Offset {
         if ask.read_committed {
-            partition.last_stable_offset()
+            partition.stable_in(view)
         } else {
             partition.high_watermark()
         }
+    }
+
+    /// What was read, and for readers of committed records what of it was aborted.
+    fn row_of(
+        &self,
+        ask: &Ask,
+        partition: &Partition,
+        view: &ReadView,
+        read: ReadBatches,
+    ) -> FetchPartitionResponse {
+        let mut row = self.good_row(ask, partition, view);
+        if ask.read_committed && !read.bytes.is_empty() {
+            match view.aborted_in(read.base, read.next) {
+                Ok(aborted) => {
+                    let aborted = aborted.iter().map(aborted_to_wire);
+                    row.aborted_transactions = Some(aborted.collect());
+                }
+                Err(error) => return self.read_error(partition, &ReadError::Io(error)),
+            }
+        }
+        row.records = Some(read.bytes);
+        row
     }
 
     fn good_row(
@@ -285,7 +317,7 @@ impl AskedPart {
         view: &ReadView,
     ) -> FetchPartitionResponse {
         FetchPartitionResponse {
-            index: self.index,
+            index: self.key.index,
             high_watermark: partition.high_watermark().get(),
             last_stable_offset: partition.last_stable_offset().get(),
             log_start_offset: view.start_offset().get(),
@@ -306,7 +338,7 @@ impl AskedPart {
 
     fn error(&self, code: ErrorCode) -> FetchPartitionResponse {
         FetchPartitionResponse {
-            index: self.index,
+            index: self.key.index,
             error_code: code.code(),
             high_watermark: -1,
             last_stable_offset: -1,
@@ -323,7 +355,7 @@ impl AskedPart {
             Ok(partition) => {
                 let limit = self.limit(ask, partition);
                 let view = partition.view();
-                let bytes = view.bytes_between_at_most(self.offset, limit);
+                let bytes = view.bytes_between_at_most(self.wanted.offset, limit);
                 bytes.min(MORE_THAN_ANY_ANSWER)
             }
             Err(_) => 0,
@@ -333,5 +365,9 @@ impl AskedPart {
     /// Whether the answer should go out at once: there is an error to tell.
     pub(super) fn is_urgent(&self) -> bool {
         self.partition.as_ref().is_ok_and(|p| p.is_deleted())
+    }
+
+    fn max_bytes(&self) -> usize {
+        usize::try_from(self.wanted.max_bytes).unwrap_or(0)
     }
 }

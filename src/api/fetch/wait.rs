@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use seawall_net::ReplySlot;
-use seawall_net::wire::{FetchPartitionResponse, FetchResponse, FetchTopicResponse};
+use seawall_net::wire::FetchPartitionResponse;
 
 use super::read::Round;
-use super::{Ask, respond};
+use super::{Ask, AskedPart, respond};
+use crate::fetch_sessions::FetchSessions;
 use crate::partition::{ReadWaiter, ReaderKey};
 use crate::timer::{Deadline, Timer};
 
@@ -73,6 +74,7 @@ struct State {
 
 pub(super) struct Fetch {
     ask: Arc<Ask>,
+    sessions: Arc<FetchSessions>,
     /// Bytes that may be readable, as counted when it parked or was woken:
     /// per partition, and in all.
     seen_bytes: Vec<AtomicU64>,
@@ -81,8 +83,9 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(ask: Ask, slot: ReplySlot) -> Arc<Self> {
+    pub(super) fn new(ask: Ask, sessions: Arc<FetchSessions>, slot: ReplySlot) -> Arc<Self> {
         Arc::new(Self {
+            sessions,
             seen_bytes: ask.parts.iter().map(|_| AtomicU64::new(0)).collect(),
             ask: Arc::new(ask),
             ready_bytes: AtomicU64::new(0),
@@ -98,8 +101,7 @@ impl Fetch {
 
     pub(super) fn start(self: &Arc<Self>, timer: &Timer, received: Instant, wait_ms: i32) {
         let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(WAIT_MAX);
-        let nothing_to_wait_for = self.ask.min_bytes == 0 || self.ask.parts.is_empty();
-        if wait.is_zero() || nothing_to_wait_for {
+        if wait.is_zero() || !self.ask.may_wait() {
             self.state.lock().expired = true;
         }
         let fetch = Arc::clone(self);
@@ -136,13 +138,13 @@ impl Fetch {
 
     fn read_done(self: &Arc<Self>, rows: Vec<FetchPartitionResponse>) {
         let bytes: usize = rows.iter().map(record_bytes).sum();
-        let urgent = rows
-            .iter()
-            .any(|r| r.error_code != 0 || r.diverging_epoch.is_some());
+        let urgent = self.ask.parts.iter().zip(&rows).any(is_urgent);
         let state = self.state.lock();
         if state.expired || urgent || bytes as u64 >= self.ask.min_bytes {
             if let Some(slot) = self.close(state) {
-                respond(slot, self.ask.version, self.response(rows));
+                let Ask { context, parts, .. } = &*self.ask;
+                let response = context.response(&self.sessions, parts, rows);
+                respond(slot, self.ask.version, response);
             }
             return;
         }
@@ -225,20 +227,6 @@ impl Fetch {
         }
         slot
     }
-
-    fn response(&self, rows: Vec<FetchPartitionResponse>) -> FetchResponse {
-        let mut rows = rows.into_iter();
-        let topics = self.ask.topics.iter();
-        let topics = topics.map(|(name, id, count)| FetchTopicResponse {
-            name: name.clone(),
-            topic_id: *id,
-            partitions: rows.by_ref().take(*count).collect(),
-        });
-        FetchResponse {
-            topics: topics.collect(),
-            ..FetchResponse::default()
-        }
-    }
 }
 
 impl ReadWaiter for Fetch {
@@ -262,4 +250,10 @@ impl ReadWaiter for Fetch {
 
 fn record_bytes(row: &FetchPartitionResponse) -> usize {
     row.records.as_ref().map_or(0, bytes::Bytes::len)
+}
+
+/// Whether a row should be told at once.
+fn is_urgent((part, row): (&AskedPart, &FetchPartitionResponse)) -> bool {
+    let no_topic = part.partition.as_ref().is_err_and(|missing| missing.topic);
+    (row.error_code != 0 && !no_topic) || row.diverging_epoch.is_some()
 }

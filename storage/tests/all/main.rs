@@ -15,3 +15,4 @@ mod retention;
 mod support;
 mod tails;
 mod times;
+mod transactions;

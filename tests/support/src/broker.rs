@@ -101,6 +101,18 @@ impl Setup {
         broker
     }
 
+    /// As `start`, but a Kafka node that is shared is taken in spite of the settings: it was started with them.
+    ///
+    /// # Panics
+    /// As `start`.
+    #[must_use]
+    pub fn start_or_share(&self) -> Broker {
+        match kafka::shared_node() {
+            Some(addr) => Broker::attached(self, addr),
+            None => self.start(),
+        }
+    }
+
     /// Starts a broker that is expected to refuse: gives its exit status and what it wrote to stderr.
     ///
     /// # Panics
