@@ -7,6 +7,7 @@ mod cases {
     mod admin;
     mod alter;
     pub(crate) mod codes;
+    mod compaction;
     mod consumer_group_life;
     mod consumer_groups;
     mod fetch;

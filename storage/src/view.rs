@@ -140,6 +140,11 @@ impl ReadView {
         self.start
     }
 
+    /// Where the last segment begins, the only one that grows.
+    pub fn last_base(&self) -> Offset {
+        self.segments.last().map_or(self.start, |s| s.name.base)
+    }
+
     /// The log end: the offset of the next record.
     pub fn end_offset(&self) -> Offset {
         self.end
