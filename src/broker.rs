@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
 
@@ -23,10 +24,11 @@ use crate::cluster::{
 };
 use crate::config::Config;
 use crate::fetch_sessions::FetchSessions;
-use crate::logdir::LogDir;
+use crate::groups::{Groups, Place};
+use crate::logdir::{LogDir, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
-use crate::topics::{Slot, Topics};
+use crate::topics::{LookupError, Slot, Topics};
 use crate::workers::Workers;
 use removal::Removals;
 
@@ -69,7 +71,7 @@ pub struct Broker {
     /// What it was told.
     pub config: Config,
     /// The topics it serves.
-    pub topics: Topics,
+    pub topics: Arc<Topics>,
     /// What readers want, between their fetches.
     pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
@@ -78,9 +80,12 @@ pub struct Broker {
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// Consumer groups.
+    pub groups: Arc<Groups>,
     cluster: Cluster,
     removals: Removals,
     producers_checked_ms: AtomicI64,
+    retained_at: Mutex<Instant>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -108,18 +113,32 @@ impl Broker {
         let work = Workers::start("work", WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
+        let topics = Arc::<Topics>::default();
+        let first = dirs.iter().flatten().next();
+        let place = Place {
+            disk: crate::cluster::state_file::real_disk(),
+            cluster_dir: &cluster.dir,
+            claim: Arc::clone(&cluster.claim),
+            // Like the files of topics.
+            pool: Arc::clone(first.map_or(&work, |dir| &dir.state)),
+            timer: Arc::clone(&timer),
+            topics: Arc::clone(&topics),
+        };
+        let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
         let broker = Arc::new(Self {
             fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
-            topics: Topics::default(),
+            topics,
             timer,
             work,
             watchdog,
             dirs,
+            groups,
             cluster,
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
+            retained_at: Mutex::new(Instant::now()),
             endpoints,
         });
         broker.open_topics();
@@ -169,6 +188,12 @@ impl Broker {
     fn first_dir(&self, pool: impl Fn(&LogDir) -> &Arc<Workers>) -> Arc<Workers> {
         let dir = self.dirs.iter().flatten().next();
         Arc::clone(dir.map_or(&self.work, |dir| pool(dir)))
+    }
+
+    /// Every configured log dir by its full path; `None` where it is absent.
+    pub fn log_dirs(&self) -> impl Iterator<Item = (String, Option<&Arc<LogDir>>)> {
+        let all = self.cluster.log_dirs.all().iter().zip(&self.dirs);
+        all.map(|(dir, started)| (shown_path(&dir.path), started.as_ref()))
     }
 
     fn dir(&self, index: LogDirIndex) -> Option<&Arc<LogDir>> {
@@ -233,7 +258,36 @@ impl Broker {
         for dir in self.dirs.iter().flatten() {
             dir.sweep();
         }
+        self.retain_if_due();
         self.drive_removals();
+        self.sweep_groups();
+    }
+
+    /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone
+    /// (D12).
+    fn sweep_groups(&self) {
+        let map = self.topics.load();
+        self.groups.sweep(&|name, id| match map.named(name) {
+            Ok(topic) => topic.id != id,
+            Err(error) => error == LookupError::UnknownTopic,
+        });
+    }
+
+    /// Every `log.retention.check.interval.ms`.
+    fn retain_if_due(&self) {
+        let interval = Duration::from_millis(self.config.retention_check_interval_ms);
+        let mut at = self.retained_at.lock();
+        if at.elapsed() < interval {
+            return;
+        }
+        *at = Instant::now();
+        drop(at);
+        let map = self.topics.load();
+        for dir in self.dirs.iter().flatten() {
+            let open = map.iter().flat_map(|topic| topic.open_partitions());
+            let here = open.filter(|partition| Arc::ptr_eq(partition.dir(), dir));
+            dir.retain(here.cloned().collect());
+        }
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything

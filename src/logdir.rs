@@ -40,6 +40,24 @@ const HANDLES_MAX: usize = 512;
 /// What a probe writes: one page.
 const PROBE_BYTES: usize = 4096;
 
+/// Room on a file system.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// All of it.
+    pub total_bytes: u64,
+    /// What may still be used.
+    pub usable_bytes: u64,
+}
+
+/// The full path of a log dir, as clients are told it.
+pub fn shown_path(path: &Path) -> String {
+    let full = std::path::absolute(path);
+    full.as_deref()
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
+}
+
 /// One log dir.
 pub struct LogDir {
     /// Place in `log.dirs`; thread names carry it.
@@ -58,6 +76,8 @@ pub struct LogDir {
     pub reads: Arc<Workers>,
     /// Directory work and state files.
     pub state: Arc<Workers>,
+    /// Deletion by age and size; one thread, since nobody waits for it.
+    pub maint: Arc<Workers>,
     /// Watches every I/O call.
     pub watchdog: Arc<Watchdog>,
     /// The claim on the dir.
@@ -69,6 +89,7 @@ pub struct LogDir {
     unwell: AtomicUsize,
     failed: AtomicUsize,
     tail: AtomicBool,
+    retaining: AtomicBool,
 }
 
 impl LogDir {
@@ -105,11 +126,13 @@ impl LogDir {
             appends: Workers::start(&format!("append-{index}"), APPEND_WORKERS)?,
             reads: Workers::start(&format!("read-{index}"), READ_WORKERS)?,
             state: Workers::start(&format!("state-{index}"), STATE_WORKERS)?,
+            maint: Workers::start(&format!("maint-{index}"), 1)?,
             watchdog,
             claim,
             queued: QueuedBytes::new(queued_bytes_max),
             failed: AtomicUsize::new(0),
             tail: AtomicBool::new(false),
+            retaining: AtomicBool::new(false),
         }))
     }
 
@@ -123,6 +146,21 @@ impl LogDir {
                 }
             });
         }
+    }
+
+    /// Looks through these partitions for what is too old or too much, unless
+    /// that still runs from the last time.
+    pub fn retain(self: &Arc<Self>, partitions: Vec<Arc<Partition>>) {
+        if self.retaining.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let dir = Arc::clone(self);
+        self.maint.submit(move || {
+            for partition in partitions {
+                partition.retain();
+            }
+            dir.retaining.store(false, Ordering::Release);
+        });
     }
 
     /// A partition stalled or failed, or one that had is well again. New topics
@@ -169,6 +207,25 @@ impl LogDir {
         }
     }
 
+    /// Its full path, as clients are told it.
+    pub fn shown_path(&self) -> String {
+        shown_path(&self.path)
+    }
+
+    /// How large its file system is, and what of it an unprivileged process may
+    /// still use. Blocks on the disk.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn space(&self) -> io::Result<Space> {
+        let found = nix::sys::statvfs::statvfs(&self.path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
+        Ok(Space {
+            total_bytes: bytes(found.blocks()),
+            usable_bytes: bytes(found.blocks_available()),
+        })
+    }
+
     /// Whether the dir takes a write, a sync and an unlink.
     ///
     /// # Errors
@@ -200,7 +257,8 @@ impl LogDir {
 
     /// Ends the other pools; see [`LogDir::stop_appends`].
     pub fn stop(&self, deadline: Instant) -> bool {
+        let maintained = self.maint.stop(deadline);
         let stated = self.state.stop(deadline);
-        self.reads.stop(deadline) && stated
+        self.reads.stop(deadline) && stated && maintained
     }
 }

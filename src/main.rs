@@ -7,6 +7,7 @@ mod cli;
 mod cluster;
 mod config;
 mod fetch_sessions;
+mod groups;
 mod logdir;
 mod metrics;
 mod partition;

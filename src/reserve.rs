@@ -1,8 +1,8 @@
 //! Space that a log dir keeps back, so that a full disk can be started from.
 //!
 //! Owns:     the file `.reserve` and whether it is there.
-//! Does not: decide that it is needed; the claim on the dir gives it up when its
-//!           own few bytes find no space.
+//! Does not: decide that it is needed; the claim on the dir and deletions give
+//!           it up when their own few bytes find no space.
 //!
 //! While it is not there the dir takes no appends: what space there is serves
 //! deletion and state files first.
@@ -43,6 +43,12 @@ impl Reserve {
     /// Whether it is there; lock-free.
     pub fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
+    }
+
+    /// Lets go of the space for something that frees more.
+    pub fn give_up(&self) {
+        self.held.store(false, Ordering::Release);
+        self.remove();
     }
 
     /// Whether the caller shall call [`Reserve::restore`], and nobody else.

@@ -20,6 +20,8 @@ use crate::running::Running;
 
 /// How often partitions are looked through for what is due by the clock.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// And how often at most, where something is asked for more often.
+const SWEEP_INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// How long requests in flight may take at a stop before they are cut.
 const DRAIN: Duration = Duration::from_secs(5);
 /// How long the rest of a stop may take before it counts as unclean.
@@ -125,12 +127,14 @@ struct Maintenance {
 impl Maintenance {
     fn start(broker: &Arc<Broker>) -> io::Result<Self> {
         let broker = Arc::clone(broker);
+        let asked = Duration::from_millis(broker.config.retention_check_interval_ms);
+        let interval = asked.clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL);
         let (stop, stopped) = crossbeam_channel::bounded::<()>(1);
         let thread = std::thread::Builder::new()
             .name("maint".into())
             .spawn(move || {
                 let timeout = crossbeam_channel::RecvTimeoutError::Timeout;
-                while stopped.recv_timeout(SWEEP_INTERVAL) == Err(timeout) {
+                while stopped.recv_timeout(interval) == Err(timeout) {
                     broker.sweep();
                 }
             })?;

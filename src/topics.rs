@@ -15,6 +15,7 @@ use seawall_committer::Health;
 use seawall_storage::{LeaderEpoch, TopicId};
 
 use crate::config::TopicConfig;
+use crate::groups::consumer::TopicLookup;
 use crate::partition::Partition;
 
 /// One partition as the broker knows it.
@@ -85,6 +86,16 @@ impl std::fmt::Display for LookupError {
 }
 
 impl Topic {
+    /// The partition of that number, open or not.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn slot(&self, index: i32) -> Result<&Slot, LookupError> {
+        let index = usize::try_from(index).ok();
+        let slot = index.and_then(|index| self.partitions.get(index));
+        slot.ok_or(LookupError::UnknownPartition)
+    }
+
     /// The open partition of that number.
     ///
     /// # Errors
@@ -98,6 +109,11 @@ impl Topic {
             Some(Slot::Offline(_)) => Err(LookupError::Offline),
             None => Err(LookupError::UnknownPartition),
         }
+    }
+
+    /// Whether there is a partition of that number, open or not.
+    pub fn has_partition(&self, index: i32) -> bool {
+        usize::try_from(index).is_ok_and(|index| index < self.partitions.len())
     }
 
     /// The open partitions.
@@ -115,6 +131,8 @@ pub struct TopicMap {
     by_name: HashMap<Arc<str>, Arc<Topic>>,
     by_id: HashMap<TopicId, Arc<Topic>>,
     damaged: HashSet<Arc<str>>,
+    /// One more with every change.
+    version: u64,
 }
 
 impl TopicMap {
@@ -152,6 +170,25 @@ impl TopicMap {
         self.by_id.insert(topic.id, Arc::clone(topic));
         self.by_name
             .insert(Arc::clone(&topic.name), Arc::clone(topic));
+    }
+}
+
+impl TopicLookup for TopicMap {
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn named(&self, name: &str) -> Option<(TopicId, i32)> {
+        let topic = self.by_name.get(name)?;
+        Some((topic.id, i32::try_from(topic.partitions.len()).ok()?))
+    }
+
+    fn name_of(&self, id: TopicId) -> Option<Arc<str>> {
+        self.by_id.get(&id).map(|topic| Arc::clone(&topic.name))
+    }
+
+    fn names(&self) -> Vec<Arc<str>> {
+        self.by_name.keys().map(Arc::clone).collect()
     }
 }
 
@@ -196,6 +233,7 @@ impl Topics {
         let _one_at_a_time = self.changes.lock();
         let mut map = TopicMap::clone(&self.map.load());
         change(&mut map);
+        map.version += 1;
         self.map.store(Arc::new(map));
     }
 }

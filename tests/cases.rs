@@ -4,6 +4,7 @@
 //! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
 
 mod cases {
+    mod admin;
     mod alter;
     pub(crate) mod codes;
     mod consumer_group_life;
@@ -17,6 +18,7 @@ mod cases {
     mod idempotence;
     mod produce;
     mod protocol;
+    mod retention;
     mod storage;
     mod threads;
     mod tools;

@@ -2,21 +2,27 @@
 
 use seawall_net::Flow;
 use seawall_net::wire;
-use seawall_net::wire::messages::api_versions_response::ApiVersion;
+use seawall_net::wire::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
 use seawall_net::wire::messages::{ApiVersionsRequest, ApiVersionsResponse};
 
 use super::codes::ErrorCode;
-use super::{Call, MALFORMED, TABLE, find, reply};
+use super::{Call, MALFORMED, TABLE, find, reply, text};
 
 pub(super) const KEY: i16 = 18;
-/// Sent in every field that says no finalized feature is known.
-const NO_EPOCH: i64 = -1;
+/// The lowest version that tells of features (KIP-584).
+const FEATURES_FROM: i16 = 3;
+/// Features whose level clients look at before they use a protocol: name, and the level that is supported and in force.
+const FEATURES: &[(&str, i16)] = &[("group.version", 1)];
+/// The finalized features have not changed since the cluster was made.
+const FEATURES_EPOCH: i64 = 0;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
     let served = find(KEY).is_some_and(|api| api.versions.contains(&version));
     if !served {
-        reply(call.slot, &response(ErrorCode::UnsupportedVersion), 0);
+        reply(call.slot, &response(ErrorCode::UnsupportedVersion, 0), 0);
         return Flow::Done;
     }
     let Ok(request) = wire::decode::<ApiVersionsRequest>(&call.request.body, version) else {
@@ -24,7 +30,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let error = verdict(&call, &request, version);
-    reply(call.slot, &response(error), version);
+    reply(call.slot, &response(error, version), version);
     Flow::Done
 }
 
@@ -59,10 +65,12 @@ fn is_software_name(name: &str) -> bool {
         && name.bytes().all(inner)
 }
 
-fn response(error: ErrorCode) -> ApiVersionsResponse {
+fn response(error: ErrorCode, version: i16) -> ApiVersionsResponse {
     let mut response = ApiVersionsResponse::default();
     response.error_code = error.code();
-    response.finalized_features_epoch = NO_EPOCH;
+    if version >= FEATURES_FROM {
+        add_features(&mut response);
+    }
     response.api_keys = TABLE
         .iter()
         .map(|api| {
@@ -74,6 +82,21 @@ fn response(error: ErrorCode) -> ApiVersionsResponse {
         })
         .collect();
     response
+}
+
+fn add_features(response: &mut ApiVersionsResponse) {
+    response.finalized_features_epoch = FEATURES_EPOCH;
+    for (name, level) in FEATURES {
+        let mut supported = SupportedFeatureKey::default();
+        supported.name = text(name);
+        supported.max_version = *level;
+        response.supported_features.push(supported);
+        let mut finalized = FinalizedFeatureKey::default();
+        finalized.name = text(name);
+        finalized.max_version_level = *level;
+        finalized.min_version_level = *level;
+        response.finalized_features.push(finalized);
+    }
 }
 
 #[cfg(test)]
@@ -92,7 +115,7 @@ mod tests {
 
     #[test]
     fn an_error_still_tells_the_range_of_this_api() {
-        let response = response(ErrorCode::UnsupportedVersion);
+        let response = response(ErrorCode::UnsupportedVersion, 0);
         assert!(response.api_keys.iter().any(|row| row.api_key == KEY));
     }
 }

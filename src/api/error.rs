@@ -9,7 +9,8 @@ use seawall_storage::{AppendReject, BatchError, ReadError};
 use super::codes::ErrorCode;
 use crate::cluster::{ChangeError, CreateError};
 use crate::fetch_sessions::SessionError;
-use crate::partition::AppendError;
+use crate::groups::GroupError;
+use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
 
 impl From<&BatchError> for ErrorCode {
@@ -52,6 +53,16 @@ impl From<&AppendError> for ErrorCode {
             | AppendError::DirBusy => Self::KafkaStorageError,
             AppendError::Deleted => Self::UnknownTopicOrPartition,
             AppendError::Stopping => Self::NotLeaderOrFollower,
+        }
+    }
+}
+
+impl From<&TrimError> for ErrorCode {
+    fn from(error: &TrimError) -> Self {
+        match error {
+            TrimError::OutOfRange => Self::OffsetOutOfRange,
+            TrimError::Deleted => Self::UnknownTopicOrPartition,
+            TrimError::Unavailable | TrimError::Disk(_) => Self::KafkaStorageError,
         }
     }
 }
@@ -115,6 +126,33 @@ impl From<&ChangeError> for ErrorCode {
             | ChangeError::Unusable
             | ChangeError::Disk(_)
             | ChangeError::InDoubt(_) => Self::KafkaStorageError,
+        }
+    }
+}
+
+impl From<&GroupError> for ErrorCode {
+    fn from(error: &GroupError) -> Self {
+        match error {
+            GroupError::InvalidId => Self::InvalidGroupId,
+            GroupError::Loading => Self::CoordinatorLoadInProgress,
+            GroupError::Unavailable => Self::CoordinatorNotAvailable,
+            GroupError::NotFound | GroupError::WrongType => Self::GroupIdNotFound,
+            GroupError::NotEmpty => Self::NonEmptyGroup,
+            GroupError::UnknownMember => Self::UnknownMemberId,
+            GroupError::IllegalGeneration => Self::IllegalGeneration,
+            GroupError::RebalanceInProgress => Self::RebalanceInProgress,
+            GroupError::FencedInstance => Self::FencedInstanceId,
+            GroupError::InconsistentProtocol => Self::InconsistentGroupProtocol,
+            GroupError::SessionTimeout => Self::InvalidSessionTimeout,
+            GroupError::Full => Self::GroupMaxSizeReached,
+            GroupError::MemberIdRequired => Self::MemberIdRequired,
+            GroupError::Subscribed => Self::GroupSubscribedToTopic,
+            GroupError::FencedEpoch => Self::FencedMemberEpoch,
+            GroupError::StaleEpoch => Self::StaleMemberEpoch,
+            GroupError::UnreleasedInstance => Self::UnreleasedInstanceId,
+            GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
+            GroupError::InvalidRegex => Self::InvalidRegularExpression,
+            GroupError::UnsupportedVersion => Self::UnsupportedVersion,
         }
     }
 }

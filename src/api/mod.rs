@@ -8,24 +8,46 @@
 //! to a pool. Message types of the wire are named only here and in net.
 
 mod alter_configs;
+mod alter_partition_reassignments;
 mod api_versions;
 pub mod codes;
+mod consumer_group_describe;
+mod consumer_group_heartbeat;
 mod create_partitions;
 mod create_topics;
+mod delete_groups;
+mod delete_records;
 mod delete_topics;
 mod describe_cluster;
 mod describe_configs;
+mod describe_groups;
+mod describe_log_dirs;
+mod describe_quorum;
 mod describe_topic_partitions;
+mod elect_leaders;
 pub mod error;
 mod fetch;
+mod find_coordinator;
+mod gather;
+mod heartbeat;
 mod incremental_alter_configs;
 mod init_producer_id;
+mod join_group;
+mod leave_group;
+mod list_config_resources;
+mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
 mod metadata;
+mod offset_commit;
+mod offset_delete;
+mod offset_fetch;
 mod offset_for_leader_epoch;
 mod operations;
 mod produce;
 mod service;
+mod sync_group;
+mod update_features;
 
 pub use service::KafkaService;
 
@@ -97,7 +119,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 15] = [
+pub static TABLE: [Api; 36] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -106,12 +128,22 @@ pub static TABLE: [Api; 15] = [
     api(1, "Fetch", 4..=18, fetch::handle),
     api(2, "ListOffsets", 1..=11, list_offsets::handle),
     api(3, "Metadata", 0..=13, metadata::handle),
+    api(8, "OffsetCommit", 2..=10, offset_commit::handle),
+    api(9, "OffsetFetch", 1..=10, offset_fetch::handle),
+    api(10, "FindCoordinator", 0..=6, find_coordinator::handle),
+    api(11, "JoinGroup", 0..=9, join_group::handle),
+    api(12, "Heartbeat", 0..=4, heartbeat::handle),
+    api(13, "LeaveGroup", 0..=5, leave_group::handle),
+    api(14, "SyncGroup", 0..=5, sync_group::handle),
+    api(15, "DescribeGroups", 0..=6, describe_groups::handle),
+    api(16, "ListGroups", 0..=5, list_groups::handle),
     Api {
         before_login: true,
         ..api(18, "ApiVersions", 0..=5, api_versions::handle)
     },
     api(19, "CreateTopics", 2..=7, create_topics::handle),
     api(20, "DeleteTopics", 1..=6, delete_topics::handle),
+    api(21, "DeleteRecords", 0..=2, delete_records::handle),
     api(22, "InitProducerId", 0..=6, init_producer_id::handle),
     api(
         23,
@@ -121,14 +153,50 @@ pub static TABLE: [Api; 15] = [
     ),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
+    api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
+    api(42, "DeleteGroups", 0..=3, delete_groups::handle),
+    api(43, "ElectLeaders", 0..=2, elect_leaders::handle),
     api(
         44,
         "IncrementalAlterConfigs",
         0..=1,
         incremental_alter_configs::handle,
     ),
+    api(
+        45,
+        "AlterPartitionReassignments",
+        0..=1,
+        alter_partition_reassignments::handle,
+    ),
+    api(
+        46,
+        "ListPartitionReassignments",
+        0..=0,
+        list_partition_reassignments::handle,
+    ),
+    api(47, "OffsetDelete", 0..=0, offset_delete::handle),
+    api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
+    api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(
+        68,
+        "ConsumerGroupHeartbeat",
+        0..=1,
+        consumer_group_heartbeat::handle,
+    ),
+    api(
+        69,
+        "ConsumerGroupDescribe",
+        0..=1,
+        consumer_group_describe::handle,
+    ),
+    api(
+        74,
+        "ListConfigResources",
+        0..=1,
+        list_config_resources::handle,
+    ),
     api(
         75,
         "DescribeTopicPartitions",

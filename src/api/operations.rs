@@ -20,6 +20,8 @@ const IDEMPOTENT_WRITE: i32 = 1 << 12;
 /// On a topic.
 pub(super) const ON_TOPIC: i32 =
     READ | WRITE | CREATE | DELETE | ALTER | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
+/// On a group.
+pub(super) const ON_GROUP: i32 = READ | DELETE | DESCRIBE | DESCRIBE_CONFIGS | ALTER_CONFIGS;
 /// On the cluster.
 pub(super) const ON_CLUSTER: i32 = CREATE
     | ALTER

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
-use seawall_storage::{LogConfig, PartitionIndex, Stop, TopicId};
+use seawall_storage::{LogConfig, PartitionIndex, Retention, Stop, TopicId};
 
 use super::Broker;
 use crate::cluster::{self, ChangeError, CreateError, LogDirIndex, Progress};
 use crate::config::TopicConfig;
-use crate::partition::{OpenPartition, Partition, PartitionConfig};
+use crate::partition::{Keeping, OpenPartition, Partition, PartitionConfig};
 use crate::topics::{Slot, Topic};
 
 /// How long a deletion waits for a roll or a checkpoint under way.
@@ -132,6 +132,7 @@ impl Broker {
             },
             flush_messages: config.flush_messages,
             flush_ms: config.flush_ms.unwrap_or(u64::MAX),
+            keeping: keeping(config),
         }
     }
 
@@ -211,6 +212,7 @@ impl Broker {
             }
         };
         self.topics.remove(topic);
+        self.groups.topic_deleted(&topic.name, topic.id);
         // The name is free for another incarnation from here on (A4 of the
         // partition: nobody makes files under the old one any more).
         if let Progress::Stuck(error) = self.cluster.catalog.set_aside(&mut removal) {
@@ -301,6 +303,17 @@ impl Broker {
             clean &= closed.recv_deadline(deadline).unwrap_or(false);
         }
         clean
+    }
+}
+
+fn keeping(config: &TopicConfig) -> Keeping {
+    let deletes = config.cleanup_policy.delete;
+    Keeping {
+        retention: Retention {
+            age_ms: config.retention_ms.filter(|_| deletes),
+            bytes: config.retention_bytes.filter(|_| deletes),
+        },
+        delete_delay: Duration::from_millis(config.file_delete_delay_ms),
     }
 }
 

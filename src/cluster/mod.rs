@@ -25,7 +25,7 @@ mod power_tests;
 mod producer_ids;
 mod removal;
 mod snapshot;
-mod state_file;
+pub(crate) mod state_file;
 mod stop;
 mod stray;
 #[cfg(test)]
@@ -142,7 +142,6 @@ pub(crate) struct Cluster {
     /// The cluster's id, as clients see it.
     pub(crate) id: ClusterId,
     /// Where the state files of groups and transactions go.
-    #[allow(dead_code, reason = "groups come later")]
     pub(crate) dir: PathBuf,
     /// The claim that covers `dir`.
     pub(crate) claim: Arc<DirClaim>,

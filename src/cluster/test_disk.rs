@@ -135,6 +135,10 @@ impl Disk for TestDisk {
     fn file_len(&self, path: &Path) -> io::Result<u64> {
         RealDisk.file_len(path)
     }
+
+    fn modified(&self, path: &Path) -> io::Result<seawall_storage::Timestamp> {
+        RealDisk.modified(path)
+    }
 }
 
 impl DiskFile for TestFile {

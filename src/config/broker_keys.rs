@@ -163,7 +163,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("log.cleanup.policy", Kind::List, "delete")
         .range(Range::Among(&["compact", "delete"]))
         .dynamic()
-        .kept()
         .doc("What happens to old data (topics: cleanup.policy)."),
     unset("log.retention.ms", Kind::Long)
         .min(-1)
@@ -172,28 +171,22 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
             Synonym { name: "log.retention.minutes", scale: Scale::MinutesToMs },
             hours("log.retention.hours"),
         ])
-        .kept()
         .doc("How long records are kept; -1 is for ever (topics: retention.ms)."),
     unset("log.retention.minutes", Kind::Int)
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms is not set."),
     row("log.retention.hours", Kind::Int, "168")
         .min(-1)
-        .kept()
         .doc("Used where log.retention.ms and log.retention.minutes are not set."),
     row("log.retention.bytes", Kind::Long, "-1")
         .dynamic()
-        .kept()
         .doc("How large a partition may grow; -1 is no limit (topics: retention.bytes)."),
     row("log.retention.check.interval.ms", Kind::Long, "300000")
         .min(1)
-        .kept()
         .doc("How often it is looked for segments to delete."),
     row("log.segment.delete.delay.ms", Kind::Long, "60000")
         .min(0)
         .dynamic()
-        .kept()
         .doc("How long a deleted segment's file stays (topics: file.delete.delay.ms)."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)
@@ -242,6 +235,49 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(1)
         .kept()
         .doc("The longest transaction timeout that a producer may ask for."),
+    // Groups.
+    row("group.initial.rebalance.delay.ms", Kind::Int, "3000")
+        .min(0)
+        .doc("How long a group that was empty waits for more members before it assigns."),
+    row("group.min.session.timeout.ms", Kind::Int, "6000")
+        .min(0)
+        .doc("The shortest session timeout that a member of a classic group may ask for."),
+    row("group.max.session.timeout.ms", Kind::Int, "1800000")
+        .min(0)
+        .doc("The longest session timeout that a member of a classic group may ask for."),
+    row("group.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a classic group may have."),
+    row("group.consumer.session.timeout.ms", Kind::Int, "45000")
+        .min(1)
+        .doc("A member of a consumer group that is silent for this long is out."),
+    row("group.consumer.heartbeat.interval.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How often members of consumer groups are told to send heartbeats."),
+    row("group.consumer.max.size", Kind::Int, "2147483647")
+        .min(1)
+        .doc("Members that a consumer group may have."),
+    row("group.consumer.assignment.interval.ms", Kind::Int, "1000")
+        .min(0)
+        .doc("The shortest time between two assignments of a consumer group."),
+    row("group.consumer.assignors", Kind::List, "uniform,range")
+        .range(Range::Among(&["uniform", "range"]))
+        .doc("How consumer groups assign partitions; the first is used where members do not ask for one."),
+    row("group.consumer.migration.policy", Kind::String, "bidirectional")
+        .range(Range::OneOf(&["disabled", "upgrade", "downgrade", "bidirectional"]))
+        .doc("Whether a group may change between the classic and the consumer protocol while members are in it."),
+    row("offset.metadata.max.bytes", Kind::Int, "4096")
+        .min(0)
+        .doc("The longest text that may be committed with an offset."),
+    row("offsets.retention.minutes", Kind::Int, "10080")
+        .min(1)
+        .doc("How long offsets of a group without members are remembered."),
+    row("offsets.retention.check.interval.ms", Kind::Long, "600000")
+        .min(1)
+        .doc("How often it is looked for offsets to forget."),
+    row("offsets.commit.timeout.ms", Kind::Int, "5000")
+        .min(1)
+        .doc("How long a commit may wait for the disk before the consumer is told to try again."),
     // Limits.
     row("num.network.threads", Kind::Int, "3")
         .range(Range::Whole(1, 256))

@@ -26,10 +26,14 @@ pub(crate) use spec::Kind;
 use spec::Value;
 pub(crate) use topic::{TimestampType, TopicConfig, TopicConfigError};
 
+use crate::groups::classic::ClassicLimits;
+use crate::groups::consumer::{Assignor, ConsumerLimits};
+use crate::groups::{GroupConfig, Limits, Migration};
 use settings::{RawSetting, broker_key};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The number of a broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +89,8 @@ pub(crate) struct Config {
     pub(crate) cluster_dir: Option<PathBuf>,
     /// log.flush.stall.timeout.ms
     pub(crate) flush_stall_timeout_ms: u64,
+    /// log.retention.check.interval.ms
+    pub(crate) retention_check_interval_ms: u64,
     /// num.partitions
     pub(crate) num_partitions: i32,
     /// replication.factor.any
@@ -95,6 +101,8 @@ pub(crate) struct Config {
     pub(crate) delete_topics: bool,
     /// producer.id.expiration.ms
     pub(crate) producer_id_expiration_ms: u64,
+    /// Groups and committed offsets
+    pub(crate) groups: GroupConfig,
     /// num.network.threads
     pub(crate) network_threads: usize,
     /// socket.request.max.bytes
@@ -154,11 +162,13 @@ impl Config {
             log_dirs: log_dirs(&settings)?,
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),
             flush_stall_timeout_ms: get.number("log.flush.stall.timeout.ms"),
+            retention_check_interval_ms: get.number("log.retention.check.interval.ms"),
             num_partitions: get.number("num.partitions"),
             replication_factor_any: get.yes("replication.factor.any"),
             auto_create_topics: get.yes("auto.create.topics.enable"),
             delete_topics: get.yes("delete.topic.enable"),
             producer_id_expiration_ms: get.number("producer.id.expiration.ms"),
+            groups: group_config(&get),
             network_threads: get.number("num.network.threads"),
             request_bytes_max: get.number("socket.request.max.bytes"),
             request_before_login_bytes_max: get.number("sasl.server.max.receive.size"),
@@ -318,6 +328,46 @@ fn normal(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| !matches!(part, std::path::Component::CurDir))
         .collect()
+}
+
+fn group_limits(get: &Reader<'_>) -> Limits {
+    let ms = |key| Duration::from_millis(get.number(key));
+    let assignors = match get.value("group.consumer.assignors") {
+        Value::List(list) => list
+            .iter()
+            .filter_map(|name| Assignor::of_name(name))
+            .collect(),
+        _ => Vec::new(),
+    };
+    let policy = get
+        .text("group.consumer.migration.policy")
+        .unwrap_or_default();
+    Limits {
+        classic: ClassicLimits {
+            initial_delay: ms("group.initial.rebalance.delay.ms"),
+            members_max: get.number("group.max.size"),
+        },
+        consumer: Arc::new(ConsumerLimits {
+            session_timeout: ms("group.consumer.session.timeout.ms"),
+            heartbeat_interval: ms("group.consumer.heartbeat.interval.ms"),
+            members_max: get.number("group.consumer.max.size"),
+            assignment_interval: ms("group.consumer.assignment.interval.ms"),
+            assignors,
+        }),
+        migration: Migration::of_name(&policy),
+    }
+}
+
+fn group_config(get: &Reader<'_>) -> GroupConfig {
+    let ms = |key| Duration::from_millis(get.number(key));
+    GroupConfig {
+        limits: Arc::new(group_limits(get)),
+        session_timeout: ms("group.min.session.timeout.ms")..=ms("group.max.session.timeout.ms"),
+        metadata_bytes_max: get.number("offset.metadata.max.bytes"),
+        retention: Duration::from_secs(get.number::<u64>("offsets.retention.minutes") * 60),
+        retention_check: ms("offsets.retention.check.interval.ms"),
+        commit_timeout: ms("offsets.commit.timeout.ms"),
+    }
 }
 
 /// Kafka's -1 is "no limit"; memory has one, so it is our default.

@@ -37,7 +37,6 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("cleanup.policy", Kind::List, "delete")
         .range(Range::Among(&["compact", "delete"]))
         .behind(&[same("log.cleanup.policy")])
-        .kept()
         .doc("What happens to old data: 'delete' drops segments by age and size, 'compact' keeps the last value of each key, both may be combined."),
     row("compression.gzip.level", Kind::Int, "-1")
         .range(Range::Whole(-1, 9))
@@ -69,7 +68,6 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("file.delete.delay.ms", Kind::Long, "60000")
         .min(0)
         .behind(&[same("log.segment.delete.delay.ms")])
-        .kept()
         .doc("How long a file that is no longer part of the log stays before it is unlinked."),
     row("flush.messages", Kind::Long, "1")
         .min(1)
@@ -170,13 +168,11 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
         .doc("Only 'false': there is no tiered storage."),
     row("retention.bytes", Kind::Long, "-1")
         .behind(&[same("log.retention.bytes")])
-        .kept()
         .doc("Old segments are deleted when a partition is larger than this; -1 is no limit."),
     row("retention.ms", Kind::Long, "604800000")
         .min(-1)
         .behind(&[same("log.retention.ms"), minutes("log.retention.minutes"), hours("log.retention.hours")])
-        .kept()
-        .doc("Segments whose newest record is older than this are deleted; -1 is no limit."),
+        .doc("Segments whose newest record is older than this are deleted, the last one too; a record dated ahead is as old as its append. -1 is no limit."),
     row("segment.bytes", Kind::Int, "1073741824")
         .min(1_048_576)
         .behind(&[same("log.segment.bytes")])
@@ -193,7 +189,7 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("segment.ms", Kind::Long, "604800000")
         .min(1)
         .behind(&[same("log.roll.ms"), hours("log.roll.hours")])
-        .doc("A segment older than this is closed at the next append, full or not."),
+        .doc("A segment that was begun this long ago is closed, full or not, so that retention and compaction reach it."),
     row("unclean.leader.election.enable", Kind::Boolean, "false")
         .behind(&[same("unclean.leader.election.enable")])
         .kept()

@@ -111,7 +111,7 @@ impl Partition {
         }
     }
 
-    fn request_chore(self: &Arc<Self>, chore: Chore) {
+    pub(super) fn request_chore(self: &Arc<Self>, chore: Chore) {
         self.dir.committer.request_chore(self, chore);
         // A log that failed in the meantime does no chore and tells nobody.
         if !self.gate.is_online() {

@@ -173,6 +173,17 @@ impl Lane {
         state.phase == Phase::Flushing && state.rest(around)
     }
 
+    /// A chore of the committer begins by itself; not while anything waits or
+    /// is appended, for that finds out what is due.
+    pub fn begin_chore(&self) -> bool {
+        let mut state = self.state.lock();
+        let idle = state.phase == Phase::Idle && state.closed.is_none();
+        if idle {
+            state.phase = Phase::Chore;
+        }
+        idle
+    }
+
     /// The chore is over. See [`Lane::done`] for the result.
     pub fn chore_done(&self, around: &impl Around) -> bool {
         let mut state = self.state.lock();

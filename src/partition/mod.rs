@@ -19,6 +19,7 @@ mod append;
 mod lane;
 mod part;
 mod readers;
+mod trim;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -38,10 +39,12 @@ use seawall_storage::{
 pub use lane::Push;
 pub use part::{AppendError, LaneItem, Part, PartSink, Stored, Waiter};
 pub use readers::{ReadWaiter, ReaderKey};
+pub use trim::{Keeping, TrimError};
 
 use crate::logdir::LogDir;
 use lane::Lane;
 use readers::Readers;
+use trim::Trash;
 
 /// Offsets in a log are never negative; the committer counts without a sign.
 fn unsigned(offset: Offset) -> u64 {
@@ -61,6 +64,8 @@ pub struct PartitionConfig {
     pub flush_messages: u64,
     /// `flush.ms`: a dirty log is flushed in the background after this time.
     pub flush_ms: u64,
+    /// What stays, and for how long.
+    pub keeping: Keeping,
 }
 
 /// Which partition to open, and what is known about the last stop.
@@ -107,6 +112,12 @@ pub struct Partition {
     heal_pause_ms: AtomicI64,
     /// When the log first grew durably since its last checkpoint.
     uncheckpointed_since_ms: AtomicI64,
+    keeping: ArcSwap<Keeping>,
+    /// The log start is moved by one at a time.
+    trimming: Mutex<()>,
+    trash: Trash,
+    /// Segments could go after the next roll or checkpoint.
+    reclaim_wanted: AtomicBool,
 }
 
 impl Partition {
@@ -131,10 +142,12 @@ impl Partition {
             resources: Arc::clone(&dir.resources),
             progress,
         };
-        let log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
+        let mut log = Log::open(Arc::clone(&dir.disk), &path, &options)?;
         if log.recovery().tail_bytes > 0 {
             dir.found_tail();
         }
+        let trash = Trash::default();
+        trash.add(log.take_garbage(), Duration::ZERO);
         let starts_failed = log.state() == LogState::Failed;
         let partition = Arc::new(Self {
             topic: what.topic,
@@ -156,6 +169,10 @@ impl Partition {
             heal_at_ms: AtomicI64::new(0),
             heal_pause_ms: AtomicI64::new(HEAL_PAUSE_MIN_MS),
             uncheckpointed_since_ms: AtomicI64::new(0),
+            keeping: ArcSwap::from_pointee(config.keeping),
+            trimming: Mutex::new(()),
+            trash,
+            reclaim_wanted: AtomicBool::new(false),
         });
         if starts_failed {
             // Recovery could not sync what it found (D9): what is known to be
@@ -222,7 +239,10 @@ impl Partition {
         self.flush_messages
             .store(config.flush_messages, Ordering::Relaxed);
         self.flush_ms.store(config.flush_ms, Ordering::Relaxed);
-        self.log.lock().set_config(config.log);
+        self.keeping.store(Arc::new(config.keeping));
+        let mut log = self.log.lock();
+        log.set_config(config.log);
+        self.view.store(log.read_view());
     }
 
     /// The topic is deleted: nothing more is appended, waiters are told.
@@ -267,6 +287,7 @@ impl Partition {
     /// nothing is.
     pub fn sweep(self: &Arc<Self>, now_ms: i64) {
         self.sweep_failed(now_ms);
+        self.sweep_trash();
         let dirty = self.dirty_since_ms.load(Ordering::Relaxed);
         let flush_ms = i64::try_from(self.flush_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         if dirty != 0 && now_ms.saturating_sub(dirty) >= flush_ms {
@@ -315,7 +336,7 @@ impl Partition {
         self.dir.state.submit(move || partition.checkpoint());
     }
 
-    fn checkpoint(&self) {
+    fn checkpoint(self: &Arc<Self>) {
         let Some(_making_files) = self.making_files() else {
             return;
         };
@@ -326,7 +347,12 @@ impl Partition {
             let (topic, index) = (&self.topic, self.index);
             log::warn!("{topic}-{index}: no checkpoint was written: {error}");
         }
-        self.log.lock().checkpoint_done(done.ok());
+        let done = done.ok();
+        let made = done.is_some();
+        self.log.lock().checkpoint_done(done);
+        if made {
+            self.try_reclaim();
+        }
     }
 
     fn refusal_by_health(&self) -> Option<AppendError> {
@@ -472,10 +498,12 @@ impl CommitLog for Partition {
         }
     }
 
-    fn chore_ended(self: &Arc<Self>, _chore: Chore, no_space: bool) {
+    fn chore_ended(self: &Arc<Self>, chore: Chore, no_space: bool) {
         if no_space {
             self.lane
                 .refuse_all(&AppendError::NoSpace, &self.dir.queued);
+        } else if chore == Chore::Roll {
+            self.try_reclaim();
         }
         if self.lane.chore_done(self) || self.lane.flush_done(self) {
             self.submit_drain();

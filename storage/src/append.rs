@@ -272,6 +272,7 @@ impl Log {
         };
         active.max = MaxTime::later(active.max, Some(time));
         active.first_append.get_or_insert(now);
+        active.last_append = now;
         if place.0.since(active.indexed_at) >= interval {
             let max = active.max.unwrap_or(time);
             let position = u32::try_from(place.0.0).unwrap_or(u32::MAX);

@@ -50,6 +50,10 @@ pub(crate) struct Durable {
     /// Producer facts at an end that was sampled for a flush.
     captured: Option<Captured>,
     running: bool,
+    /// A checkpoint is wanted whatever has grown: segments wait for it to be dropped.
+    pub(crate) wanted: bool,
+    /// The offset of the newest snapshot that is durable.
+    pub(crate) snapshot_at: Offset,
 }
 
 impl Log {
@@ -191,6 +195,8 @@ impl Log {
         let Some(done) = done else { return };
         self.durable.checkpoint_bytes = done.bytes;
         self.durable.checkpoint_at = Some(done.at);
+        self.durable.snapshot_at = self.durable.snapshot_at.max(done.offset);
+        self.durable.wanted = false;
         self.index_owed.retain(|s| !done.indexed.contains(&s.name));
         let active = self.active.as_ref().map(|a| a.segment.name);
         let light = |s: &Arc<Segment>| {
@@ -214,7 +220,7 @@ impl Log {
         let mut indexes = self.index_jobs();
         if let Some(active) = &self.active {
             indexes.push(IndexJob {
-                segment: seal(active, self.last_batch),
+                segment: seal(active, self.last_batch, self.end_position),
                 end: self.end,
                 resources: Arc::clone(&self.resources),
             });
@@ -241,9 +247,10 @@ impl Log {
 }
 
 impl Durable {
-    pub(crate) fn up_to(end: Offset) -> Self {
+    pub(crate) fn up_to(end: Offset, snapshot_at: Offset) -> Self {
         Self {
             end,
+            snapshot_at,
             ..Self::default()
         }
     }
@@ -268,6 +275,6 @@ impl Durable {
         let old = self
             .checkpoint_at
             .is_none_or(|at| now.since_ms(at).saturating_abs() >= CHECKPOINT_AGE_MS);
-        growth >= CHECKPOINT_GROWTH_BYTES || (growth > 0 && old)
+        self.wanted || growth >= CHECKPOINT_GROWTH_BYTES || (growth > 0 && old)
     }
 }

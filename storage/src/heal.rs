@@ -225,6 +225,8 @@ impl Log {
                 let below = Arc::new(Segment::new(old.segment.name, &self.disk, &self.dir));
                 segments.push(Arc::clone(&below));
                 self.index_owed.push(below);
+            } else {
+                self.hidden.push(Arc::new(old.segment.with(None, None)));
             }
         }
         let active = self.activate(new);

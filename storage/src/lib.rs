@@ -24,10 +24,12 @@ pub mod records;
 mod recovery;
 mod resources;
 mod resync;
+mod retention;
 mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
+mod trim;
 mod types;
 mod view;
 
@@ -45,7 +47,9 @@ pub use plans::{
 pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
+pub use retention::{Due, Retention};
 pub use scan::BadBatch;
+pub use trim::{Dropped, Garbage, TrimPlan};
 pub use types::{
     LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,
     TopicId,

@@ -25,6 +25,7 @@ use crate::plans::{CutPlan, NewSegment, RollPlan, StaleRoll};
 use crate::producers::Producers;
 use crate::recovery::{OpenError, OpenOptions, Recovered, RecoverySummary, recover};
 use crate::resources::Resources;
+use crate::retention::ActiveAge;
 use crate::segment::{LivePart, OpenSegment, Segment};
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId};
 use crate::view::{EpochStart, ReadView};
@@ -80,6 +81,8 @@ pub(crate) struct Active {
     pub(crate) index: Arc<LiveIndex>,
     /// Broker's clock at its first append.
     pub(crate) first_append: Option<Timestamp>,
+    /// And at its last one.
+    pub(crate) last_append: Timestamp,
     pub(crate) indexed_at: Position,
     pub(crate) max: Option<MaxTime>,
     pub(crate) synced: Position,
@@ -119,6 +122,10 @@ pub struct Log {
     pub(crate) kept: VecDeque<Kept>,
     /// Segments whose index files do not cover them yet.
     pub(crate) index_owed: Vec<Arc<Segment>>,
+    /// Files that a newer epoch's file hides wholly; they go with what lies below the start.
+    pub(crate) hidden: Vec<Arc<Segment>>,
+    /// Files below the start that a crash left.
+    pub(crate) garbage: Vec<Arc<Segment>>,
     /// Temporary files that a crash left.
     leftovers: Vec<String>,
     /// The directory's own name may not be durable yet.
@@ -166,10 +173,12 @@ impl Log {
             } else {
                 LogState::Ready
             },
-            durable: Durable::up_to(found.end),
+            durable: Durable::up_to(found.end, found.snapshot_at),
             now: options.now,
             kept: VecDeque::new(),
             index_owed: found.index_owed,
+            hidden: found.hidden,
+            garbage: found.garbage,
             leftovers: found.leftovers,
             new_dir: found.new_dir,
             changed: found.summary.scanned_bytes > 0,
@@ -239,6 +248,20 @@ impl Log {
             end: self.end,
             end_position: self.end_position,
             growing_max: self.active.as_ref().and_then(|a| a.max),
+            active: self.active.as_ref().and_then(|a| self.age_of(a)),
+        })
+    }
+
+    fn age_of(&self, active: &Active) -> Option<ActiveAge> {
+        let limit = self
+            .config
+            .segment_ms
+            .saturating_sub(self.jitter_ms(active.segment.name))
+            .max(1);
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        active.first_append.map(|first| ActiveAge {
+            roll_at: Timestamp(first.0.saturating_add(limit)),
+            last_append: active.last_append,
         })
     }
 
@@ -247,15 +270,7 @@ impl Log {
         let Some(active) = &self.active else {
             return true;
         };
-        let Some(first) = active.first_append else {
-            return false;
-        };
-        let age = u64::try_from(now.since_ms(first)).unwrap_or(0);
-        age >= self
-            .config
-            .segment_ms
-            .saturating_sub(self.jitter_ms(active.segment.name))
-            .max(1)
+        self.age_of(active).is_some_and(|age| now >= age.roll_at)
     }
 
     fn jitter_ms(&self, name: SegmentName) -> u64 {
@@ -318,7 +333,7 @@ impl Log {
         let mut segments = self.segments.to_vec();
         if let Some(old) = self.active.take() {
             self.capture();
-            let sealed = seal(&old, self.last_batch);
+            let sealed = seal(&old, self.last_batch, self.end_position);
             segments.pop();
             segments.push(Arc::clone(&sealed));
             self.index_owed.push(sealed);
@@ -350,6 +365,7 @@ impl Log {
             file: new.file,
             index,
             first_append: None,
+            last_append: self.now,
             indexed_at: Position::ZERO,
             max: None,
             synced: Position::ZERO,
@@ -382,11 +398,15 @@ impl Log {
 }
 
 /// The active segment as one that does not grow any more.
-pub(crate) fn seal(active: &Active, last: LastBatch) -> Arc<Segment> {
+pub(crate) fn seal(active: &Active, last: LastBatch, end: Position) -> Arc<Segment> {
     let place = (
         active.segment.relative(last.base),
         u32::try_from(last.position.0).unwrap_or(u32::MAX),
     );
+    active
+        .segment
+        .facts
+        .close(end, active.last_append, active.max);
     let last = active.max.map(|max| IndexEntry::new(place, max));
     let live = active
         .segment

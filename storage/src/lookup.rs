@@ -33,7 +33,7 @@ impl ReadView {
     ) -> Result<Option<TimedOffset>, ReadError> {
         let mut from = self.start_offset();
         while let Some(batch) = self.batch_for_timestamp(time, from, upto)? {
-            if let Some(found) = timed(&batch, find_timestamp(&batch, time)) {
+            if let Some(found) = timed(&batch, find_timestamp(&batch, time, from)) {
                 return Ok(Some(found));
             }
             from = batch.header().next_offset();
@@ -150,7 +150,8 @@ impl ReadView {
         if found.header.next_offset() > upto {
             return Ok(None);
         }
-        self.batch_at(found.header.base_offset, upto)
+        // The batch that holds the log start begins before it.
+        self.batch_at(found.header.base_offset.max(self.start), upto)
     }
 
     fn batch_at(&self, offset: Offset, upto: Offset) -> Result<Option<Batch>, ReadError> {

@@ -208,6 +208,7 @@ pub struct CheckpointPlan {
 #[derive(Debug)]
 pub struct CheckpointDone {
     pub(crate) indexed: Vec<SegmentName>,
+    pub(crate) offset: Offset,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,
 }
@@ -230,6 +231,7 @@ impl CheckpointPlan {
         )?;
         Ok(CheckpointDone {
             indexed: self.indexes.iter().map(|job| job.segment.name).collect(),
+            offset: self.captured.checkpoint.offset,
             bytes: self.captured.bytes,
             at: self.captured.at,
         })

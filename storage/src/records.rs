@@ -198,20 +198,21 @@ impl Iterator for Records {
     }
 }
 
-/// The first record of a batch at or after `time`: for `LogAppendTime` the batch's first (no record is decoded then).
+/// The first record of a batch at or after `time`, and not before `from`: for `LogAppendTime` the batch's first (no record
+/// is decoded then).
 pub fn find_timestamp(
     batch: &Batch,
     time: Timestamp,
+    from: Offset,
 ) -> Result<Option<(Offset, Timestamp)>, RecordError> {
     let header = batch.header();
     if header.attributes.is_log_append_time() {
-        return Ok(
-            (header.max_timestamp >= time).then_some((header.base_offset, header.max_timestamp))
-        );
+        return Ok((header.max_timestamp >= time)
+            .then_some((header.base_offset.max(from), header.max_timestamp)));
     }
     for record in Records::decode(batch, &Limits::default(), DecodeSite::TimestampLookup)? {
         let record = record?;
-        if record.timestamp >= time {
+        if record.timestamp >= time && record.offset >= from {
             return Ok(Some((record.offset, record.timestamp)));
         }
     }

@@ -90,6 +90,16 @@ impl Resources {
         }
     }
 
+    /// Closes an idle handle.
+    pub(crate) fn forget_handle(&self, key: SegmentKey) {
+        if let Some((owner, open)) = self.place(key).and_then(ArrayQueue::pop)
+            && owner != key
+        {
+            // Of another segment: it goes back, unless a reader has put one there meanwhile.
+            let _ = self.place(key).map(|place| place.push((owner, open)));
+        }
+    }
+
     /// A buffer of exactly `len` bytes with any content.
     pub(crate) fn buffer(self: &Arc<Self>, len: usize) -> ReadBuffer {
         let (pool, size) = if !(POOLED_MIN..=LARGE_BYTES).contains(&len) {

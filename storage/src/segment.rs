@@ -1,6 +1,7 @@
 //! One segment as readers see it.
 //!
-//! Owns:     where a segment's bytes and indexes are found: the writer's handle, or one from the bounded cache.
+//! Owns:     where a segment's bytes and indexes are found: the writer's handle, or one from the bounded cache; what is
+//!           known of its size and age.
 //! Does not: write; know where the log ends (the view that asks says so).
 //! Called from any thread.
 //!
@@ -9,7 +10,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::disk::{Disk, DiskFile};
@@ -35,11 +36,44 @@ pub(crate) struct LivePart {
     pub(crate) last: Option<IndexEntry>,
 }
 
-/// A segment. Sealing it, or writing its index files, makes a new value with the same key.
+/// What is known of a segment that does not grow any more; shared by all values of it, so that its count tells whether
+/// anybody can still open the file.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    key: SegmentKey,
+    bytes: AtomicU64,
+    last_append_ms: AtomicI64,
+    max_time: OnceLock<Option<MaxTime>>,
+}
+
+/// A number that is not known yet.
+const UNKNOWN_BYTES: u64 = u64::MAX;
+const UNKNOWN_MS: i64 = i64::MIN;
+
+impl Facts {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            key: SegmentKey::next(),
+            bytes: AtomicU64::new(UNKNOWN_BYTES),
+            last_append_ms: AtomicI64::new(UNKNOWN_MS),
+            max_time: OnceLock::new(),
+        })
+    }
+
+    /// This process wrote the segment and closes it.
+    pub(crate) fn close(&self, bytes: Position, last_append: Timestamp, max: Option<MaxTime>) {
+        self.bytes.store(bytes.0, Ordering::Relaxed);
+        self.last_append_ms.store(last_append.0, Ordering::Relaxed);
+        // Known already only if it was closed before, with the same content.
+        let _ = self.max_time.set(max);
+    }
+}
+
+/// A segment. Sealing it, or writing its index files, makes a new value with the same facts.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) name: SegmentName,
-    pub(crate) key: SegmentKey,
+    pub(crate) facts: Arc<Facts>,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: Arc<Path>,
     /// The writer's handle while the segment is active.
@@ -98,7 +132,7 @@ impl Segment {
     pub(crate) fn new(name: SegmentName, disk: &Arc<dyn Disk>, dir: &Arc<Path>) -> Self {
         Self {
             name,
-            key: SegmentKey::next(),
+            facts: Facts::new(),
             disk: Arc::clone(disk),
             dir: Arc::clone(dir),
             writer: None,
@@ -111,7 +145,7 @@ impl Segment {
     pub(crate) fn with(&self, writer: Option<Arc<OpenSegment>>, live: Option<LivePart>) -> Self {
         Self {
             name: self.name,
-            key: self.key,
+            facts: Arc::clone(&self.facts),
             disk: Arc::clone(&self.disk),
             dir: Arc::clone(&self.dir),
             writer,
@@ -125,14 +159,65 @@ impl Segment {
         if let Some(writer) = &self.writer {
             return Ok(Arc::clone(writer));
         }
-        if let Some(open) = resources.handle(self.key) {
+        if let Some(open) = resources.handle(self.facts.key) {
             return Ok(open);
         }
         let file = self.disk.open_read(&self.dir.join(self.name.log()))?;
         let len = file.len()?;
         let open = Arc::new(OpenSegment::new(file, len));
-        resources.keep_handle(self.key, Arc::clone(&open));
+        resources.keep_handle(self.facts.key, Arc::clone(&open));
         Ok(open)
+    }
+
+    /// Whether nobody but the holder of this value can have the file open or open it; closes an idle handle.
+    pub(crate) fn is_let_go(&self, resources: &Resources) -> bool {
+        let alone = Arc::strong_count(&self.facts) == 1;
+        if alone {
+            resources.forget_handle(self.facts.key);
+        }
+        alone
+    }
+
+    /// Bytes of the file of a segment that does not grow any more.
+    pub(crate) fn bytes(&self) -> io::Result<u64> {
+        let known = self.facts.bytes.load(Ordering::Relaxed);
+        if known != UNKNOWN_BYTES {
+            return Ok(known);
+        }
+        let len = self.disk.file_len(&self.dir.join(self.name.log()))?;
+        self.facts.bytes.store(len, Ordering::Relaxed);
+        Ok(len)
+    }
+
+    /// From when the age of a segment counts that does not grow any more: its largest timestamp, but never later than its
+    /// last append. Where this process did not write it, the file system tells of that one.
+    pub(crate) fn newest(&self, resources: &Arc<Resources>, end: Offset) -> io::Result<Timestamp> {
+        let max = match self.facts.max_time.get() {
+            Some(max) => *max,
+            None => {
+                let open = self.open(resources)?;
+                let reach = Reach {
+                    open: &open,
+                    resources,
+                    end,
+                    bytes_max: open.len,
+                };
+                let max = self.max_time(&reach, None)?;
+                *self.facts.max_time.get_or_init(|| max)
+            }
+        };
+        Ok(newest_of(max.map(|m| m.time), self.last_append()?))
+    }
+
+    fn last_append(&self) -> io::Result<Timestamp> {
+        let known = self.facts.last_append_ms.load(Ordering::Relaxed);
+        if known != UNKNOWN_MS {
+            return Ok(Timestamp(known));
+        }
+        let modified = self.disk.modified(&self.dir.join(self.name.log()))?;
+        let facts = &self.facts.last_append_ms;
+        facts.store(modified.0, Ordering::Relaxed);
+        Ok(modified)
     }
 
     pub(crate) fn relative(&self, offset: Offset) -> u32 {
@@ -280,6 +365,12 @@ impl Segment {
         };
         Ok(self.name.base.plus(i64::from(relative.unwrap_or(0))))
     }
+}
+
+/// From when an age counts: a record without a date is as old as its append, one that is dated ahead too.
+pub(crate) fn newest_of(max: Option<Timestamp>, last_append: Timestamp) -> Timestamp {
+    max.filter(|max| *max >= Timestamp(0))
+        .map_or(last_append, |max| max.min(last_append))
 }
 
 /// How far a look-up in a segment may go, and through which handle.

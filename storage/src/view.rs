@@ -19,6 +19,7 @@ use crate::disk::read_full;
 use crate::index_file::MaxTime;
 use crate::names::SegmentName;
 use crate::resources::{ReadBuffer, Resources};
+use crate::retention::ActiveAge;
 use crate::scan::{Expect, crc_holds};
 use crate::segment::{Floor, OpenSegment, Reach, Segment};
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
@@ -124,6 +125,7 @@ pub struct ReadView {
     pub(crate) end: Offset,
     pub(crate) end_position: Position,
     pub(crate) growing_max: Option<MaxTime>,
+    pub(crate) active: Option<ActiveAge>,
 }
 
 impl ReadView {
@@ -164,16 +166,18 @@ impl ReadView {
         Some((floor.map_or(epoch, |e| e.epoch), next.start))
     }
 
-    /// Bytes of all segment files that are read. Asks the file system for those that are not open.
+    /// Bytes of all segment files that are read. Asks the file system once for each that this process did not write.
     pub fn size_bytes(&self) -> io::Result<u64> {
-        let Some((_, sealed)) = self.segments.split_last() else {
-            return Ok(0);
-        };
         let mut sum = self.end_position.0;
-        for segment in sealed {
-            sum = sum.saturating_add(segment.open(&self.resources)?.len);
+        for segment in self.sealed() {
+            sum = sum.saturating_add(segment.bytes()?);
         }
         Ok(sum)
+    }
+
+    /// All segments but the last.
+    pub(crate) fn sealed(&self) -> &[Arc<Segment>] {
+        self.segments.split_last().map_or(&[], |(_, sealed)| sealed)
     }
 
     /// Reads whole batches of one segment, beginning with the one that holds `from`.

@@ -1,5 +1,4 @@
 //! Kafka's error codes that the tables of cases name.
-
 pub(crate) const NONE: i16 = 0;
 pub(crate) const OFFSET_OUT_OF_RANGE: i16 = 1;
 pub(crate) const CORRUPT_MESSAGE: i16 = 2;
@@ -15,8 +14,10 @@ pub(crate) const INVALID_SESSION_TIMEOUT: i16 = 26;
 pub(crate) const REBALANCE_IN_PROGRESS: i16 = 27;
 pub(crate) const UNSUPPORTED_VERSION: i16 = 35;
 pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
+pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 pub(crate) const INVALID_CONFIG: i16 = 40;
 pub(crate) const INVALID_REQUEST: i16 = 42;
+pub(crate) const POLICY_VIOLATION: i16 = 44;
 pub(crate) const OUT_OF_ORDER_SEQUENCE: i16 = 45;
 pub(crate) const INVALID_PRODUCER_EPOCH: i16 = 47;
 pub(crate) const KAFKA_STORAGE_ERROR: i16 = 56;
@@ -27,8 +28,11 @@ pub(crate) const INVALID_FETCH_SESSION_EPOCH: i16 = 71;
 pub(crate) const UNSUPPORTED_COMPRESSION: i16 = 76;
 pub(crate) const GROUP_MAX_SIZE_REACHED: i16 = 81;
 pub(crate) const FENCED_INSTANCE_ID: i16 = 82;
+pub(crate) const ELECTION_NOT_NEEDED: i16 = 84;
+pub(crate) const NO_REASSIGNMENT_IN_PROGRESS: i16 = 85;
 pub(crate) const GROUP_SUBSCRIBED_TO_TOPIC: i16 = 86;
 pub(crate) const INVALID_RECORD: i16 = 87;
+pub(crate) const INVALID_UPDATE_VERSION: i16 = 95;
 pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
 pub(crate) const INCONSISTENT_TOPIC_ID: i16 = 103;
 pub(crate) const FETCH_SESSION_TOPIC_ID_ERROR: i16 = 106;

@@ -7,13 +7,7 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::calls::{self, create_topic};
-use seawall_testkit::kafka_wire::{
-    AlterConfigsRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
-    DeleteTopicsRequest, DescribeClusterRequest, DescribeConfigsRequest,
-    DescribeTopicPartitionsRequest, FetchRequest, IncrementalAlterConfigsRequest,
-    InitProducerIdRequest, ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest,
-    ProduceRequest, RequestResponsePair,
-};
+use seawall_testkit::kafka_wire::*;
 use seawall_testkit::raw::{decode_response, request_payload};
 use seawall_testkit::requests;
 use seawall_testkit::wait::{self, SOON};
@@ -107,22 +101,46 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         1 => probe::<FetchRequest>(raw, version),
         2 => probe::<ListOffsetsRequest>(raw, version),
         3 => probe::<MetadataRequest>(raw, version),
+        8 => probe::<OffsetCommitRequest>(raw, version),
+        9 => probe::<OffsetFetchRequest>(raw, version),
+        10 => probe::<FindCoordinatorRequest>(raw, version),
+        11 => probe::<JoinGroupRequest>(raw, version),
+        12 => probe::<HeartbeatRequest>(raw, version),
+        13 => probe::<LeaveGroupRequest>(raw, version),
+        14 => probe::<SyncGroupRequest>(raw, version),
+        15 => probe::<DescribeGroupsRequest>(raw, version),
+        16 => probe::<ListGroupsRequest>(raw, version),
         18 => probe::<ApiVersionsRequest>(raw, version),
         19 => probe::<CreateTopicsRequest>(raw, version),
         20 => probe::<DeleteTopicsRequest>(raw, version),
+        21 => probe::<DeleteRecordsRequest>(raw, version),
         22 => probe::<InitProducerIdRequest>(raw, version),
         23 => probe::<OffsetForLeaderEpochRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
         33 => probe::<AlterConfigsRequest>(raw, version),
+        35 => probe::<DescribeLogDirsRequest>(raw, version),
         37 => probe::<CreatePartitionsRequest>(raw, version),
+        42 => probe::<DeleteGroupsRequest>(raw, version),
+        43 => probe::<ElectLeadersRequest>(raw, version),
         44 => probe::<IncrementalAlterConfigsRequest>(raw, version),
+        45 => probe::<AlterPartitionReassignmentsRequest>(raw, version),
+        46 => probe::<ListPartitionReassignmentsRequest>(raw, version),
+        47 => probe::<OffsetDeleteRequest>(raw, version),
+        55 => probe::<DescribeQuorumRequest>(raw, version),
+        57 => probe::<UpdateFeaturesRequest>(raw, version),
         60 => probe::<DescribeClusterRequest>(raw, version),
+        68 => probe::<ConsumerGroupHeartbeatRequest>(raw, version),
+        69 => probe::<ConsumerGroupDescribeRequest>(raw, version),
+        74 => probe::<ListConfigResourcesRequest>(raw, version),
         75 => probe::<DescribeTopicPartitionsRequest>(raw, version),
         _ => panic!("key {key} is advertised, and this test does not know it"),
     }
 }
 
-const KNOWN: [i16; 15] = [0, 1, 2, 3, 18, 19, 20, 22, 23, 32, 33, 37, 44, 60, 75];
+const KNOWN: [i16; 36] = [
+    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 43,
+    44, 45, 46, 47, 55, 57, 60, 68, 69, 74, 75,
+];
 
 #[test]
 fn p02_every_advertised_version_of_every_api_is_served() {

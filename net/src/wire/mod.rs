@@ -17,6 +17,7 @@ mod header;
 mod produce_request;
 mod produce_response;
 mod reader;
+pub mod subscription;
 mod tables;
 mod writer;
 

@@ -15,6 +15,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::types::Timestamp;
+
 pub use real::RealDisk;
 pub use sim::{Crash, Fault, FaultAt, SimDisk, SimOp};
 
@@ -58,6 +60,8 @@ pub trait Disk: Send + Sync + fmt::Debug + 'static {
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
     /// The length of a file.
     fn file_len(&self, path: &Path) -> io::Result<u64>;
+    /// When a file was last written, by the file system's clock.
+    fn modified(&self, path: &Path) -> io::Result<Timestamp>;
 }
 
 /// An open file.

@@ -15,6 +15,7 @@ use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
 
 use super::{CacheState, DirEntry, Disk, DiskFile};
+use crate::types::Timestamp;
 
 /// The smallest unit of the page cache; probing at a finer grain than the system's pages does no harm.
 const PAGE_BYTES: u64 = 4096;
@@ -82,6 +83,13 @@ impl Disk for RealDisk {
 
     fn file_len(&self, path: &Path) -> io::Result<u64> {
         Ok(std::fs::metadata(path)?.len())
+    }
+
+    fn modified(&self, path: &Path) -> io::Result<Timestamp> {
+        let modified = std::fs::metadata(path)?.modified()?;
+        let since = modified.duration_since(std::time::UNIX_EPOCH);
+        let ms = since.map_or(0, |d| d.as_millis());
+        Ok(Timestamp(i64::try_from(ms).unwrap_or(i64::MAX)))
     }
 }
 

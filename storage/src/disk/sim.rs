@@ -19,6 +19,7 @@ use std::sync::Arc;
 use crossbeam_queue::ArrayQueue;
 
 use super::{CacheState, DirEntry, Disk, DiskFile};
+use crate::types::Timestamp;
 use state::{NodeId, State};
 
 /// A kind of call.
@@ -168,6 +169,11 @@ impl SimDisk {
         self.shared.with(|s| s.cache_stays = stays);
     }
 
+    /// Sets the clock that stamps what is written from now on; it stands still otherwise.
+    pub fn set_clock(&self, now: Timestamp) {
+        self.shared.with(|s| s.clock = now);
+    }
+
     /// The content of a file as readers see it.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         self.shared.with(|s| s.content(path))
@@ -232,6 +238,10 @@ impl Disk for SimDisk {
 
     fn file_len(&self, path: &Path) -> io::Result<u64> {
         self.open_read(path)?.len()
+    }
+
+    fn modified(&self, path: &Path) -> io::Result<Timestamp> {
+        self.shared.with(|s| s.modified(path))
     }
 }
 

@@ -26,6 +26,10 @@ pub(super) struct Inventory {
     disk: Arc<dyn Disk>,
     /// Visible segments in offset order.
     pub(super) segments: Vec<Arc<Segment>>,
+    /// Hidden wholly by a newer epoch.
+    pub(super) hidden: Vec<Arc<Segment>>,
+    /// Below the log start: a deletion that a crash has ended.
+    pub(super) garbage: Vec<Arc<Segment>>,
     /// Length of the last one.
     pub(super) last_len: u64,
     manifest: Option<Manifest>,
@@ -59,27 +63,31 @@ impl Inventory {
             .unwrap_or(LeaderEpoch::NONE);
         // The directory is synced into its parent before the first segment is created in it.
         let new_dir = names.is_empty();
-        let (visible, _hidden) = split_visible(names);
-        let segments: Vec<_> = visible
-            .iter()
-            .map(|n| Arc::new(Segment::new(*n, disk, dir)))
-            .collect();
+        let manifest = read_manifest(&**disk, dir, &entries)?;
+        let snapshot = read_snapshot(&**disk, dir, &entries, options)?;
+        let log_start = manifest.map_or(Offset::ZERO, |m| m.log_start);
+        // A segment below the start whose producers no snapshot knows was not dropped yet (T3 of `trim.rs`).
+        let known = snapshot.as_ref().map_or(Offset::ZERO, |s| s.0);
+        let (visible, hidden, garbage) = sort_names(names, log_start.min(known));
+        let segment = |name: &SegmentName| Arc::new(Segment::new(*name, disk, dir));
+        let segments: Vec<_> = visible.iter().map(segment).collect();
         let last_len = match visible.last() {
             Some(last) => disk.file_len(&dir.join(last.log()))?,
             None => 0,
         };
-        let manifest = read_manifest(&**disk, dir, &entries)?;
         let mut found = Self {
             dir: Arc::clone(dir),
             disk: Arc::clone(disk),
             new_dir,
             segments,
+            hidden: hidden.iter().map(segment).collect(),
+            garbage: garbage.iter().map(segment).collect(),
             last_len,
             epoch_max: epoch_max.max(manifest.map_or(LeaderEpoch::NONE, |m| m.epoch)),
             manifest,
             checkpoint: None,
             authentic: None,
-            snapshot: None,
+            snapshot,
             leftovers: entries
                 .iter()
                 .filter(|e| e.name.starts_with(TEMP_PREFIX))
@@ -87,11 +95,11 @@ impl Inventory {
                 .collect(),
             clean: options.stop == Stop::Clean,
         };
-        found.read_hints(&entries, options)?;
+        found.read_checkpoint(&entries, options)?;
         Ok(found)
     }
 
-    fn read_hints(
+    fn read_checkpoint(
         &mut self,
         entries: &[DirEntry],
         options: &OpenOptions<'_>,
@@ -112,20 +120,6 @@ impl Inventory {
             Some(checkpoint) => self.authenticate(&checkpoint)?,
             None => None,
         };
-        let snapshot = read_if_listed(
-            &*self.disk,
-            &self.dir,
-            entries,
-            (SNAPSHOT, SNAPSHOT_BYTES_MAX),
-        )?;
-        let ours = |key: &SnapshotKey| {
-            key.topic_id == options.topic_id && key.partition == options.partition
-        };
-        let snapshot = snapshot
-            .as_deref()
-            .and_then(snapshot::decode)
-            .filter(|(key, _)| ours(key));
-        self.snapshot = snapshot.map(|(key, producers)| (key.offset, producers));
         Ok(())
     }
 
@@ -230,7 +224,7 @@ impl Inventory {
         let segment = self
             .segments
             .partition_point(|s| s.name.base <= *offset)
-            .checked_sub(1)?;
+            .saturating_sub(1);
         let base = self.segments.get(segment)?.name.base;
         Some(Start {
             segment,
@@ -250,6 +244,39 @@ impl Inventory {
             replay: None,
         }
     }
+}
+
+/// Undamaged and of this partition.
+fn read_snapshot(
+    disk: &dyn Disk,
+    dir: &Path,
+    entries: &[DirEntry],
+    options: &OpenOptions<'_>,
+) -> Result<Option<(Offset, Producers)>, OpenError> {
+    let bytes = read_if_listed(disk, dir, entries, (SNAPSHOT, SNAPSHOT_BYTES_MAX))?;
+    let ours =
+        |key: &SnapshotKey| key.topic_id == options.topic_id && key.partition == options.partition;
+    let snapshot = bytes
+        .as_deref()
+        .and_then(snapshot::decode)
+        .filter(|(key, _)| ours(key));
+    Ok(snapshot.map(|(key, producers)| (key.offset, producers)))
+}
+
+/// Visible, hidden and deleted segments. What was dropped is no part of the log, whatever a crash has left of it (T1 of
+/// `trim.rs`): neither its batches nor its names count.
+fn sort_names(
+    names: Vec<SegmentName>,
+    dropped: Offset,
+) -> (Vec<SegmentName>, Vec<SegmentName>, Vec<SegmentName>) {
+    let (mut visible, mut hidden) = split_visible(names);
+    let below = visible.iter().skip(1).take_while(|n| n.base <= dropped);
+    let mut garbage: Vec<_> = visible.drain(..below.count()).collect();
+    if let Some(first) = visible.first() {
+        garbage.extend(hidden.extract_if(.., |h| h.base < first.base));
+    }
+    garbage.sort_unstable();
+    (visible, hidden, garbage)
 }
 
 fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<DirEntry>> {

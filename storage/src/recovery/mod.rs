@@ -24,6 +24,7 @@ use crate::producers::Producers;
 use crate::resources::Resources;
 use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Scan, Step};
 use crate::segment::Segment;
+use crate::trim::clip_epochs;
 use crate::types::{
     LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide,
 };
@@ -164,6 +165,10 @@ pub(crate) struct Recovered {
     pub(crate) producers: Producers,
     pub(crate) sync_failed: bool,
     pub(crate) index_owed: Vec<Arc<Segment>>,
+    pub(crate) hidden: Vec<Arc<Segment>>,
+    pub(crate) garbage: Vec<Arc<Segment>>,
+    /// The offset of the snapshot that was used; zero without one.
+    pub(crate) snapshot_at: Offset,
     pub(crate) leftovers: Vec<String>,
     pub(crate) new_dir: bool,
     pub(crate) summary: RecoverySummary,
@@ -270,7 +275,10 @@ fn check_minimum(
     sync_failed: bool,
 ) -> Result<(), OpenError> {
     match &inventory.checkpoint {
-        Some(checkpoint) if checkpoint.offset > replayed.end && !sync_failed => {
+        // Below the log start nothing is missed: deleted records need not have been durable.
+        Some(checkpoint)
+            if checkpoint.offset > replayed.end.max(inventory.log_start()) && !sync_failed =>
+        {
             Err(OpenError::DurabilityViolation {
                 checkpoint: checkpoint.offset,
                 log_end: replayed.end,
@@ -290,7 +298,7 @@ fn assemble(
     // Offsets below the log start are never given out again, even if what was deleted by DeleteRecords was not durable.
     let end = replayed.end.max(start);
     let epoch = inventory.epoch_max.next();
-    let epochs = epoch_starts(
+    let epochs = &epoch_starts(
         &inventory.segments,
         EpochStart { epoch, start: end },
         options,
@@ -300,6 +308,11 @@ fn assemble(
         ..replayed.summary
     };
     report(&inventory, options, &summary, end);
+    let snapshot_at = if replayed.with_snapshot {
+        inventory.snapshot.as_ref().map_or(Offset::ZERO, |s| s.0)
+    } else {
+        Offset::ZERO
+    };
     let mut segments = inventory.segments;
     if let (Some(live), Some(last)) = (replayed.live, segments.last_mut()) {
         *last = Arc::new(last.with(None, Some(live)));
@@ -314,12 +327,15 @@ fn assemble(
         start,
         end,
         segments,
-        epochs,
+        epochs: clip_epochs(epochs, start),
         end_position: replayed.end_position,
         last_batch: replayed.last_batch,
         producers: replayed.producers,
         sync_failed,
         index_owed,
+        hidden: inventory.hidden,
+        garbage: inventory.garbage,
+        snapshot_at,
         leftovers: inventory.leftovers,
         new_dir: inventory.new_dir,
         summary,

@@ -38,6 +38,8 @@ pub(super) struct Replayed {
     pub(super) end_position: Position,
     pub(super) last_batch: LastBatch,
     pub(super) producers: Producers,
+    /// The snapshot on disk is where they began.
+    pub(super) with_snapshot: bool,
     pub(super) live: Option<LivePart>,
     /// Segments of which something was scanned.
     pub(super) scanned: Vec<SegmentName>,
@@ -67,6 +69,7 @@ impl Replayed {
             .snapshot
             .as_ref()
             .filter(|(offset, _)| *offset == found.end);
+        found.with_snapshot = fitting.is_some();
         found.producers = fitting
             .map(|(_, producers)| producers.clone())
             .unwrap_or_default();
@@ -93,6 +96,7 @@ impl Replayed {
             end: start.offset,
             end_position: start.position,
             last_batch: last_batch.unwrap_or_default(),
+            with_snapshot: known.is_some(),
             producers: known
                 .map(|(_, producers)| producers.clone())
                 .unwrap_or_default(),

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use seawall_storage::disk::{Crash, Disk, Fault, FaultAt, SimDisk};
 use seawall_storage::names::{CHECKPOINT, SNAPSHOT};
 use seawall_storage::{
-    Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, ProducerEpoch, Stop,
-    Timestamp,
+    Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, PastBatch, ProducerEpoch,
+    Stop, Timestamp,
 };
 
 use crate::support::{Setup, idempotent, offered, parse, plain, read_all};
@@ -31,9 +31,13 @@ struct Run {
     acked: Offset,
     /// End of what was written.
     written: Offset,
+    /// Where the log starts for sure, and where it may start: a deletion may have been cut.
+    start: (Offset, Offset),
     /// The highest epoch in which anything was written.
     epoch: LeaderEpoch,
     sequence: i32,
+    /// The sequence that follows what was acknowledged as durable.
+    acked_sequence: i32,
     tag: u32,
     now: i64,
 }
@@ -52,8 +56,10 @@ impl Run {
             attempts: BTreeMap::new(),
             acked: Offset(0),
             written: Offset(0),
+            start: (Offset(0), Offset(0)),
             epoch: LeaderEpoch(-1),
             sequence: 0,
+            acked_sequence: 0,
             tag: 0,
             now: 2_000_000,
         }
@@ -108,6 +114,7 @@ impl Run {
                 let new = log.roll_plan().run().map_err(|_| Cut)?;
                 log.install(new).map_err(|_| Cut)?;
                 self.acked = log.end_offset();
+                self.acked_sequence = self.sequence;
                 self.epoch = log.leader_epoch();
             }
         }
@@ -119,6 +126,7 @@ impl Run {
             point.file.sync_data().map_err(|_| Cut)?;
             log.mark_synced(&point);
             self.acked = self.acked.max(point.end);
+            self.acked_sequence = self.sequence;
         }
         Ok(())
     }
@@ -132,6 +140,39 @@ impl Run {
             .expect("a minute after growth a checkpoint is due");
         log.checkpoint_done(Some(plan.run().map_err(|_| Cut)?));
         Ok(())
+    }
+
+    /// Deletes up to `to` as a broker does, and all files that can go.
+    fn trim(&mut self, log: &mut Log, to: Offset) -> Result<(), Cut> {
+        if let Some(plan) = log.trim_plan(to) {
+            self.start.1 = self.start.1.max(to);
+            plan.run().map_err(|_| Cut)?;
+            log.trim_done(&plan);
+            self.start.0 = to;
+        }
+        let mut garbage = log.take_garbage();
+        loop {
+            let dropped = log.drop_below_start();
+            garbage.extend(dropped.garbage);
+            if dropped.needs_roll {
+                let new = log.roll_plan().run().map_err(|_| Cut)?;
+                log.install(new).map_err(|_| Cut)?;
+                self.acked = log.end_offset();
+                self.acked_sequence = self.sequence;
+                self.epoch = log.leader_epoch();
+                continue;
+            }
+            if !dropped.needs_checkpoint {
+                break;
+            }
+            self.flush(log)?;
+            let plan = log.checkpoint_plan(Timestamp(self.now)).expect("wanted");
+            log.checkpoint_done(Some(plan.run().map_err(|_| Cut)?));
+        }
+        garbage
+            .iter()
+            .try_for_each(|segment| segment.remove())
+            .map_err(|_| Cut)
     }
 
     fn open(&mut self, stop: Stop) -> Result<Log, Cut> {
@@ -154,6 +195,15 @@ impl Run {
                 }
                 if round == 3 && life != 0 {
                     self.checkpoint(&mut log)?;
+                }
+                // In the middle of a batch, and once of what is not durable.
+                if round == 4 && life != 1 {
+                    let to = Offset(log.end_offset().0 - 8);
+                    self.trim(&mut log, to)?;
+                }
+                if round == 1 && life == 3 {
+                    let to = log.end_offset();
+                    self.trim(&mut log, to)?;
                 }
             }
             if life == 1 {
@@ -186,6 +236,13 @@ impl Run {
             "{what}: a kill lost written batches"
         );
         assert!(log.leader_epoch() > self.epoch, "{what}: epochs grow");
+        let start = log.start_offset();
+        let (sure, tried) = self.start;
+        assert!(
+            sure <= start && start <= tried,
+            "{what}: {sure}..{tried}, found {start}"
+        );
+        self.start = (start, start);
         self.check_content(&log, what);
         self.check_producers(&log, what);
         let again = self
@@ -204,8 +261,11 @@ impl Run {
     }
 
     fn check_content(&self, log: &Log, what: &str) {
-        let mut next = Offset(0);
-        for batch in read_all(log, 0, 700) {
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 700);
+        let mut next = batches.first().map_or(start, |b| b.header().base_offset);
+        assert!(next <= start, "{what}");
+        for batch in batches {
             assert_eq!(batch.header().base_offset, next, "{what}");
             let (end, payload) = self
                 .attempts
@@ -221,9 +281,10 @@ impl Run {
         assert_eq!(next, log.end_offset(), "{what}");
     }
 
-    /// The producer's facts are those of the batches in the log (D10).
+    /// The producer's facts are those of the batches in the log (D10), or of deleted ones (i04).
     fn check_producers(&self, log: &Log, what: &str) {
-        let batches = read_all(log, 0, 1 << 20);
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 1 << 20);
         let last = batches
             .iter()
             .rev()
@@ -234,7 +295,13 @@ impl Run {
             .iter()
             .next()
             .and_then(|(_, entry)| entry.last_batch());
-        assert_eq!(known.map(|b| b.last_sequence), last, "{what}");
+        match last {
+            Some(last) => assert_eq!(known.map(|b| b.last_sequence), Some(last), "{what}"),
+            None => {
+                let next = known.map_or(0, |b| b.last_sequence.0 + 1);
+                assert!(next >= self.acked_sequence, "i04 {what}");
+            }
+        }
         assert!(
             log.producers()
                 .iter()
@@ -264,7 +331,16 @@ impl Run {
                 .flat_map(|(id, e)| e.batches().map(move |b| (id, *b)).collect::<Vec<_>>());
             batches.collect::<Vec<_>>()
         };
-        assert_eq!(windows(&full), windows(log), "Y1 {what}");
+        // A snapshot also speaks of what was deleted.
+        let start = log.start_offset();
+        let (with, without) = (windows(log), windows(&full));
+        let known = |(_, past): &&(_, PastBatch)| past.base >= start;
+        let agree =
+            |some: &[_], others: &[_]| some.iter().filter(known).all(|p| others.contains(p));
+        assert!(
+            agree(&with, &without) && agree(&without, &with),
+            "Y1 {what}"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod heal;
 mod inspect;
 mod producers;
 mod records;
+mod retention;
 mod support;
 mod tails;
 mod times;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use kafka_wire::alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_wire::create_partitions_request::CreatePartitionsTopic;
 use kafka_wire::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_wire::delete_records_request::{DeleteRecordsPartition, DeleteRecordsTopic};
 use kafka_wire::delete_topics_request::DeleteTopicState;
 use kafka_wire::fetch_request::{FetchPartition, FetchTopic};
 use kafka_wire::incremental_alter_configs_request as incremental;
@@ -12,9 +13,9 @@ use kafka_wire::metadata_request::MetadataRequestTopic;
 use kafka_wire::offset_for_leader_epoch_request::{OffsetForLeaderPartition, OffsetForLeaderTopic};
 use kafka_wire::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_wire::{
-    AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, ListOffsetsRequest,
-    MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    AlterConfigsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteRecordsRequest,
+    DeleteTopicsRequest, FetchRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest,
+    ListOffsetsRequest, MetadataRequest, OffsetForLeaderEpochRequest, ProduceRequest,
 };
 use kafka_wire_core::Uuid;
 
@@ -205,6 +206,26 @@ pub fn list_offsets(topic: &str, partition: i32, timestamp: i64) -> ListOffsetsR
     let mut request = ListOffsetsRequest::default();
     request.replica_id = -1;
     request.topics = vec![wanted];
+    request
+}
+
+/// DeleteRecords: (partition, offset) of one topic; -1 is the high watermark.
+#[must_use]
+pub fn delete_records(topic: &str, parts: &[(i32, i64)]) -> DeleteRecordsRequest {
+    let mut wanted = DeleteRecordsTopic::default();
+    wanted.name = topic.into();
+    wanted.partitions = parts
+        .iter()
+        .map(|(index, offset)| {
+            let mut part = DeleteRecordsPartition::default();
+            part.partition_index = *index;
+            part.offset = *offset;
+            part
+        })
+        .collect();
+    let mut request = DeleteRecordsRequest::default();
+    request.topics = vec![wanted];
+    request.timeout_ms = 30_000;
     request
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Crash, DirEntry, Fault, FaultAt, SimOp};
 use crate::disk::CacheState;
-use crate::types::{narrow, wide};
+use crate::types::{Timestamp, narrow, wide};
 
 /// A tear falls on any byte within a write; devices promise no more than this much at once.
 const SECTOR_BYTES: usize = 512;
@@ -33,6 +33,7 @@ struct Node {
     cached: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
+    modified: Timestamp,
 }
 
 #[derive(Debug, Clone)]
@@ -73,6 +74,7 @@ pub(super) struct State {
     power_is_off: bool,
     pub(super) capacity: Option<u64>,
     pub(super) cache_stays: bool,
+    pub(super) clock: Timestamp,
 }
 
 fn apply(content: &mut Vec<u8>, change: &Change) {
@@ -109,6 +111,7 @@ impl State {
             power_is_off: false,
             capacity: None,
             cache_stays: false,
+            clock: Timestamp(0),
         }
     }
 
@@ -193,6 +196,7 @@ impl State {
         }
         self.nodes.push(Node {
             is_dir,
+            modified: self.clock,
             ..Node::default()
         });
         let node = self.nodes.len() - 1;
@@ -269,7 +273,9 @@ impl State {
         bytes.truncate(self.room(handle, at)?);
         let written = bytes.len();
         let change = Change::Write { at, bytes };
+        let clock = self.clock;
         let node = self.node(handle)?;
+        node.modified = clock;
         apply(&mut node.cached, &change);
         node.pending.push(change);
         if self.power_is_off {
@@ -308,6 +314,11 @@ impl State {
     pub(super) fn len(&mut self, handle: Handle) -> io::Result<u64> {
         self.enter_simple(SimOp::Read)?;
         Ok(wide(self.node(handle)?.cached.len()))
+    }
+
+    pub(super) fn modified(&mut self, path: &Path) -> io::Result<Timestamp> {
+        self.enter_simple(SimOp::Read)?;
+        Ok(self.nodes[self.find(path, false)?].modified)
     }
 
     pub(super) fn set_len(&mut self, handle: Handle, len: u64) -> io::Result<()> {

@@ -1,0 +1,100 @@
+//! ConsumerGroupDescribe (KIP-848): groups of the consumer protocol with what their members have and are to have.
+
+use seawall_net::Flow;
+use seawall_net::wire::messages::consumer_group_describe_response::{
+    Assignment, DescribedGroup, Member, TopicPartitions,
+};
+use seawall_net::wire::messages::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
+
+use super::codes::ErrorCode;
+use super::operations::{self, ON_GROUP};
+use super::{Asked, Call, answer, text, topic_id_to_wire};
+use crate::groups::GroupError;
+use crate::groups::consumer::{ConsumerDescription, DescribedConsumer, Partitions};
+use crate::topics::TopicMap;
+
+/// The lowest version that tells the protocol of a member.
+const TYPES_FROM: i16 = 1;
+const CLASSIC: i8 = 0;
+const CONSUMER: i8 = 1;
+
+pub(super) fn handle(call: Call<'_>) -> Flow {
+    answer(call, respond)
+}
+
+fn respond(
+    asked: &Asked<'_>,
+    request: &ConsumerGroupDescribeRequest,
+) -> ConsumerGroupDescribeResponse {
+    let topics = asked.broker.topics.load();
+    let mut response = ConsumerGroupDescribeResponse::default();
+    let groups = request.group_ids.iter();
+    response.groups = groups
+        .map(|group| {
+            let group = group.as_str();
+            let mut row = match asked.broker.groups.describe_consumer(group) {
+                Ok(description) => described(&description, &topics, asked.version),
+                Err(error) => refused(group, error),
+            };
+            row.group_id = text(group);
+            let asked_for = request.include_authorized_operations;
+            row.authorized_operations = operations::field(asked_for, ON_GROUP);
+            row
+        })
+        .collect();
+    response
+}
+
+fn described(group: &ConsumerDescription, topics: &TopicMap, version: i16) -> DescribedGroup {
+    let mut row = DescribedGroup::default();
+    row.group_state = text(group.state);
+    row.group_epoch = group.epoch;
+    row.assignment_epoch = group.assignment_epoch;
+    row.assignor_name = text(group.assignor);
+    let members = group.members.iter();
+    row.members = members.map(|one| member(one, topics, version)).collect();
+    row
+}
+
+fn member(member: &DescribedConsumer, topics: &TopicMap, version: i16) -> Member {
+    let mut row = Member::default();
+    row.member_id = text(&member.id);
+    row.instance_id = member.instance.as_deref().map(text);
+    row.rack_id = member.rack.as_deref().map(text);
+    row.member_epoch = member.epoch;
+    row.client_id = text(&member.client_id);
+    row.client_host = text(&member.client_host);
+    row.subscribed_topic_names = member.names.iter().map(|name| text(name)).collect();
+    row.subscribed_topic_regex = member.regex.as_deref().map(text);
+    row.assignment = assignment(&member.assigned, topics);
+    row.target_assignment = assignment(&member.target, topics);
+    if version >= TYPES_FROM {
+        row.member_type = if member.is_classic { CLASSIC } else { CONSUMER };
+    }
+    row
+}
+
+/// Topics that are gone are left out: they have no name any more.
+fn assignment(partitions: &Partitions, topics: &TopicMap) -> Assignment {
+    let mut assignment = Assignment::default();
+    let named = partitions.iter().filter_map(|(id, partitions)| {
+        let mut row = TopicPartitions::default();
+        row.topic_id = topic_id_to_wire(*id);
+        row.topic_name = text(&topics.with_id(*id).ok()?.name);
+        row.partitions = partitions.iter().copied().collect();
+        Some(row)
+    });
+    assignment.topic_partitions = named.collect();
+    assignment
+}
+
+fn refused(group: &str, error: GroupError) -> DescribedGroup {
+    let mut row = DescribedGroup::default();
+    row.error_code = ErrorCode::from(&error).code();
+    row.error_message = match error {
+        GroupError::NotFound => Some(text(&format!("Group {group} not found."))),
+        GroupError::WrongType => Some(text(&format!("Group {group} is not a consumer group."))),
+        _ => None,
+    };
+    row
+}

@@ -1,0 +1,165 @@
+//! OffsetCommit: how far a group has read; answered when it is on stable storage.
+
+use std::sync::Arc;
+
+use seawall_net::Flow;
+use seawall_net::wire;
+use seawall_net::wire::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use seawall_net::wire::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use seawall_net::wire::messages::{OffsetCommitRequest, OffsetCommitResponse};
+use seawall_storage::Timestamp;
+
+use super::codes::ErrorCode;
+use super::{Call, MALFORMED, reply, text, topic_id_from_wire};
+use crate::broker::Broker;
+use crate::groups::{Committed, Committer, GroupError, Row};
+use crate::partition::now;
+use crate::topics::{LookupError, Topic};
+
+/// The lowest version that names topics by id.
+const IDS_FROM: i16 = 10;
+/// Versions that say how long the offsets are to be kept.
+const RETENTION_UP_TO: i16 = 4;
+/// The lowest version that knows member epochs (KIP-848).
+const EPOCHS_FROM: i16 = 9;
+/// The lowest version that can say that there is no such group.
+const NOT_FOUND_FROM: i16 = 9;
+
+pub(super) fn handle(call: Call<'_>) -> Flow {
+    let version = call.request.header.api_version;
+    let Ok(request) = wire::decode::<OffsetCommitRequest>(&call.request.body, version) else {
+        call.slot.close(MALFORMED);
+        return Flow::Done;
+    };
+    let (rows, mut response) = sort_out(call.broker, &request, version);
+    let instance = request.group_instance_id.as_ref();
+    let who = Committer {
+        member: request.member_id.as_str().into(),
+        instance: instance.map(|instance| instance.as_str().into()),
+        generation: request.generation_id_or_member_epoch,
+    };
+    let slot = call.slot;
+    let answer = move |committed: Result<(), GroupError>| {
+        if let Err(error) = committed {
+            refuse(&mut response, error, version);
+        }
+        reply(slot, &response, version);
+    };
+    let group = request.group_id.as_str();
+    let asks = (&who, version >= EPOCHS_FROM);
+    let groups = &call.broker.groups;
+    groups.commit(group, asks, rows, Box::new(answer));
+    Flow::Done
+}
+
+/// The rows that can be committed, and the answer as it is if they are.
+fn sort_out(
+    broker: &Arc<Broker>,
+    request: &OffsetCommitRequest,
+    version: i16,
+) -> (Vec<Row>, OffsetCommitResponse) {
+    let map = broker.topics.load();
+    let keep = Keep::new(broker, request, version);
+    let mut rows = Vec::new();
+    let mut response = OffsetCommitResponse::default();
+    for asked in &request.topics {
+        let topic = if version >= IDS_FROM {
+            map.with_id(topic_id_from_wire(asked.topic_id))
+        } else {
+            map.named(asked.name.as_str())
+        };
+        let mut answers = OffsetCommitResponseTopic::default();
+        if version >= IDS_FROM {
+            answers.topic_id = asked.topic_id;
+        } else {
+            answers.name = text(asked.name.as_str());
+        }
+        answers.partitions = partitions(topic, asked, &keep, &mut rows);
+        response.topics.push(answers);
+    }
+    (rows, response)
+}
+
+/// What is the same for all rows.
+struct Keep {
+    metadata_bytes_max: usize,
+    now_ms: i64,
+    expires_ms: Option<i64>,
+}
+
+impl Keep {
+    fn new(broker: &Broker, request: &OffsetCommitRequest, version: i16) -> Self {
+        let Timestamp(now_ms) = now();
+        let asked = version <= RETENTION_UP_TO && request.retention_time_ms >= 0;
+        Self {
+            metadata_bytes_max: broker.groups.config.metadata_bytes_max,
+            now_ms,
+            expires_ms: asked.then(|| now_ms.saturating_add(request.retention_time_ms)),
+        }
+    }
+
+    fn committed(&self, asked: &OffsetCommitRequestPartition) -> Result<Committed, ErrorCode> {
+        let metadata = asked.committed_metadata.as_ref().map_or("", |m| m.as_str());
+        if metadata.len() > self.metadata_bytes_max {
+            return Err(ErrorCode::OffsetMetadataTooLarge);
+        }
+        Ok(Committed {
+            offset: asked.committed_offset,
+            leader_epoch: asked.committed_leader_epoch,
+            metadata: metadata.into(),
+            committed_ms: self.now_ms,
+            expires_ms: self.expires_ms,
+        })
+    }
+}
+
+fn partitions(
+    topic: Result<&Arc<Topic>, LookupError>,
+    asked: &OffsetCommitRequestTopic,
+    keep: &Keep,
+    rows: &mut Vec<Row>,
+) -> Vec<OffsetCommitResponsePartition> {
+    let mut one = |asked: &OffsetCommitRequestPartition| -> Result<(), ErrorCode> {
+        let topic = topic.map_err(|error| ErrorCode::from(&error))?;
+        if !topic.has_partition(asked.partition_index) {
+            return Err(ErrorCode::UnknownTopicOrPartition);
+        }
+        rows.push(Row {
+            topic: Arc::clone(&topic.name),
+            id: topic.id,
+            partition: asked.partition_index,
+            committed: keep.committed(asked)?,
+        });
+        Ok(())
+    };
+    let partitions = asked.partitions.iter();
+    partitions
+        .map(|asked| {
+            let mut row = OffsetCommitResponsePartition::default();
+            row.partition_index = asked.partition_index;
+            if let Err(code) = one(asked) {
+                row.error_code = code.code();
+            }
+            row
+        })
+        .collect()
+}
+
+/// The whole request is refused: every row that was not refused by itself says so.
+fn refuse(response: &mut OffsetCommitResponse, error: GroupError, version: i16) {
+    let code = match error {
+        GroupError::NotFound if version < NOT_FOUND_FROM => ErrorCode::IllegalGeneration,
+        error => ErrorCode::from(&error),
+    };
+    let rows = response
+        .topics
+        .iter_mut()
+        .flat_map(|topic| &mut topic.partitions);
+    for row in rows.filter(|row| row.error_code == ErrorCode::None.code()) {
+        row.error_code = code.code();
+    }
+}
