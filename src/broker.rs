@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
+use seawall_storage::ProducerId;
 
 use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
@@ -29,6 +30,7 @@ use crate::logdir::{LogDir, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
+use crate::txn::Transactions;
 use crate::workers::Workers;
 use removal::Removals;
 
@@ -76,6 +78,8 @@ pub struct Broker {
     pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// The transaction coordinator.
+    pub txns: Transactions,
     work: Arc<Workers>,
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
@@ -126,11 +130,13 @@ impl Broker {
         };
         let groups = Groups::open(config.groups.clone(), place);
         let removals = Removals::new(std::mem::take(&mut cluster.removal));
+        let txns = Transactions::open(&cluster, &options.disk, &config);
         let broker = Arc::new(Self {
             fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
             topics,
             timer,
+            txns,
             work,
             watchdog,
             dirs,
@@ -143,6 +149,7 @@ impl Broker {
         });
         broker.open_topics();
         broker.say_recovered();
+        broker.txns.resume(&broker);
         Ok(broker)
     }
 
@@ -166,8 +173,8 @@ impl Broker {
     ///
     /// # Errors
     /// The next block of ids could not be made durable.
-    pub fn new_producer_id(&self) -> Result<i64, ProducerIdError> {
-        self.cluster.producer_ids.next().map(|id| id.get())
+    pub(crate) fn fresh_producer_id(&self) -> Result<ProducerId, ProducerIdError> {
+        self.cluster.producer_ids.next()
     }
 
     /// The pool for what burns CPU.
@@ -260,6 +267,7 @@ impl Broker {
         }
         self.retain_if_due();
         self.drive_removals();
+        self.txns.sweep(self);
         self.sweep_groups();
     }
 
@@ -303,6 +311,7 @@ impl Broker {
             clean &= dir.stop_appends(deadline);
         }
         clean &= self.close_partitions(deadline);
+        clean &= self.txns.close();
         for dir in dirs() {
             clean &= dir.stop(deadline);
         }

@@ -19,6 +19,7 @@ mod timer;
 mod tools;
 mod topics;
 mod tripwire;
+mod txn;
 mod workers;
 
 use std::process::ExitCode;

@@ -23,6 +23,8 @@ mod cases {
     mod threads;
     mod tools;
     mod topics;
+    mod transactions;
+    mod txn_calls;
 }
 
 use std::env;

@@ -8,6 +8,7 @@
 mod faults {
     mod disk_full;
     mod failed_calls;
+    mod groups;
     mod hung_calls;
     mod kill_loop;
     mod load;

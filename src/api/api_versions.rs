@@ -14,7 +14,7 @@ pub(super) const KEY: i16 = 18;
 /// The lowest version that tells of features (KIP-584).
 const FEATURES_FROM: i16 = 3;
 /// Features whose level clients look at before they use a protocol: name, and the level that is supported and in force.
-const FEATURES: &[(&str, i16)] = &[("group.version", 1)];
+const FEATURES: &[(&str, i16)] = &[("group.version", 1), ("transaction.version", 2)];
 /// The finalized features have not changed since the cluster was made.
 const FEATURES_EPOCH: i64 = 0;
 

@@ -12,6 +12,7 @@ use crate::fetch_sessions::SessionError;
 use crate::groups::GroupError;
 use crate::partition::{AppendError, TrimError};
 use crate::topics::LookupError;
+use crate::txn::TxnError;
 
 impl From<&BatchError> for ErrorCode {
     fn from(error: &BatchError) -> Self {
@@ -39,6 +40,7 @@ impl From<&AppendReject> for ErrorCode {
         match reject {
             AppendReject::OutOfOrderSequence => Self::OutOfOrderSequenceNumber,
             AppendReject::ProducerFenced => Self::InvalidProducerEpoch,
+            AppendReject::InvalidTxnState => Self::InvalidTxnState,
         }
     }
 }
@@ -153,6 +155,22 @@ impl From<&GroupError> for ErrorCode {
             GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
             GroupError::InvalidRegex => Self::InvalidRegularExpression,
             GroupError::UnsupportedVersion => Self::UnsupportedVersion,
+        }
+    }
+}
+
+/// Old versions know no `PRODUCER_FENCED`: `txn_code` says where.
+impl From<&TxnError> for ErrorCode {
+    fn from(error: &TxnError) -> Self {
+        match error {
+            TxnError::UnknownProducer => Self::InvalidProducerIdMapping,
+            TxnError::Fenced => Self::ProducerFenced,
+            TxnError::Concurrent => Self::ConcurrentTransactions,
+            TxnError::InvalidState => Self::InvalidTxnState,
+            TxnError::NotInTransaction => Self::TransactionAbortable,
+            TxnError::InvalidTimeout => Self::InvalidTransactionTimeout,
+            TxnError::InvalidId => Self::InvalidRequest,
+            TxnError::Unavailable => Self::CoordinatorNotAvailable,
         }
     }
 }

@@ -7,6 +7,8 @@
 //! Handlers run on the net thread of their connection and hand blocking work
 //! to a pool. Message types of the wire are named only here and in net.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod api_versions;
@@ -22,9 +24,12 @@ mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
 mod describe_log_dirs;
+mod describe_producers;
 mod describe_quorum;
 mod describe_topic_partitions;
+mod describe_transactions;
 mod elect_leaders;
+mod end_txn;
 pub mod error;
 mod fetch;
 mod find_coordinator;
@@ -38,6 +43,7 @@ mod list_config_resources;
 mod list_groups;
 mod list_offsets;
 mod list_partition_reassignments;
+mod list_transactions;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
@@ -47,6 +53,7 @@ mod operations;
 mod produce;
 mod service;
 mod sync_group;
+mod txn_offset_commit;
 mod update_features;
 
 pub use service::KafkaService;
@@ -61,7 +68,9 @@ use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
+use crate::txn::TxnError;
 use crate::workers::Workers;
+use codes::ErrorCode;
 
 /// One API as we serve it.
 pub struct Api {
@@ -119,7 +128,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 36] = [
+pub static TABLE: [Api; 43] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -151,6 +160,15 @@ pub static TABLE: [Api; 36] = [
         2..=4,
         offset_for_leader_epoch::handle,
     ),
+    api(
+        24,
+        "AddPartitionsToTxn",
+        0..=5,
+        add_partitions_to_txn::handle,
+    ),
+    api(25, "AddOffsetsToTxn", 0..=4, add_offsets_to_txn::handle),
+    api(26, "EndTxn", 0..=5, end_txn::handle),
+    api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
     api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
@@ -179,6 +197,14 @@ pub static TABLE: [Api; 36] = [
     api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
     api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
+    api(61, "DescribeProducers", 0..=0, describe_producers::handle),
+    api(
+        65,
+        "DescribeTransactions",
+        0..=0,
+        describe_transactions::handle,
+    ),
+    api(66, "ListTransactions", 0..=2, list_transactions::handle),
     api(
         68,
         "ConsumerGroupHeartbeat",
@@ -279,6 +305,15 @@ where
             log::error!("{}: {error}", M::NAME);
             slot.close(UNENCODABLE);
         }
+    }
+}
+
+/// The code for a refused transaction. Where a version does not know
+/// `PRODUCER_FENCED`, it is told of an invalid epoch.
+fn txn_code(error: TxnError, knows_fenced: bool) -> ErrorCode {
+    match error {
+        TxnError::Fenced if !knows_fenced => ErrorCode::InvalidProducerEpoch,
+        error => ErrorCode::from(&error),
     }
 }
 

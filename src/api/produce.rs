@@ -9,6 +9,8 @@
 //! R2. A part that was given up at the deadline is never appended afterwards
 //!     (`claim`), unless its append had begun.
 
+mod transaction;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +24,7 @@ use seawall_net::wire::{
 };
 use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
 use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
-use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp};
+use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
@@ -32,7 +34,7 @@ use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, S
 use crate::timer::Deadline;
 use crate::topics::{LookupError, Topic};
 use crate::tripwire;
-use crate::workers::Workers;
+use transaction::Addition;
 
 /// What a failed acks=0 request does to its connection; the log tells more.
 const SILENT_ERROR: CloseReason = CloseReason::Service("an acks=0 request failed");
@@ -56,7 +58,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     let policy = AckPolicy::from_acks(request.acks);
     drop(request);
     answer.settle_empty();
-    Pushing::new(&answer, call.broker.workers(), policy, offers, unparker).go()
+    Pushing::new(&answer, call.broker, policy, offers, unparker).go()
 }
 
 /// Where the answers of a request stand: topics, and their partitions.
@@ -72,6 +74,10 @@ struct Passed {
     stamp: bool,
     /// The topic is compacted and nobody has looked for keys yet.
     keys_unchecked: bool,
+    /// How it stands to transactions.
+    txn: TxnOrigin,
+    /// The partition must be added to the transaction first.
+    to_add: Option<Addition>,
 }
 
 /// A batch that passed the gates, or the reason why it did not.
@@ -110,7 +116,11 @@ fn gate(broker: &Broker, request: &ProduceRequest, version: i16) -> (Layout, Vec
         };
         for part in &asked.partitions {
             let records = part.records.as_ref();
-            offers.push(gate_part(request, version, topic, part.index, records));
+            let offer = gate_part(request, version, topic, part.index, records);
+            offers.push(offer.and_then(|passed| {
+                let topic = topic.map_err(|error| ErrorCode::from(&error))?;
+                transaction::gate(broker, request, version, topic, passed)
+            }));
         }
         let indexes = asked.partitions.iter().map(|part| part.index).collect();
         layout
@@ -161,13 +171,14 @@ fn gate_part(
     let records = records.cloned().unwrap_or_default();
     let start = partition.view().start_offset().get();
     let batch = Batch::from_producer(&records, &rules).map_err(|error| bad_batch(&error, start))?;
-    check_transaction(request, &batch)?;
     check_time(&config, &batch, start)?;
     Ok(Passed {
         partition: Arc::clone(partition),
         batch,
         stamp: config.timestamp_type == TimestampType::LogAppendTime,
         keys_unchecked: config.cleanup_policy.compact,
+        txn: TxnOrigin::Unverified,
+        to_add: None,
     })
 }
 
@@ -180,18 +191,6 @@ fn bad_batch(error: &BatchError, start: i64) -> PartError {
         log_start: if of_record { start } else { -1 },
         of_record,
     }
-}
-
-/// Transactions come with their coordinator; until then nobody can have begun
-/// one. A transactional batch outside of one is refused as Kafka does.
-fn check_transaction(request: &ProduceRequest, batch: &Batch) -> Result<(), PartError> {
-    if !batch.header().attributes.is_transactional() {
-        return Ok(());
-    }
-    Err(match request.transactional_id {
-        None => ErrorCode::TransactionalIdAuthorizationFailed.into(),
-        Some(_) => ErrorCode::InvalidTxnState.into(),
-    })
 }
 
 /// `message.timestamp.before.max.ms` and `.after.max.ms`, by the header: the
@@ -224,7 +223,7 @@ fn exceeds(distance_ms: i64, max_ms: u64) -> bool {
 /// What is left to push of a request; survives a full lane.
 struct Pushing {
     answer: Arc<Answer>,
-    work: Arc<Workers>,
+    broker: Arc<Broker>,
     policy: AckPolicy,
     left: VecDeque<(usize, Offer)>,
     unparker: Unparker,
@@ -236,14 +235,14 @@ type KeyCheck = Arc<Mutex<Option<Result<(), PartError>>>>;
 impl Pushing {
     fn new(
         answer: &Arc<Answer>,
-        work: &Arc<Workers>,
+        broker: &Arc<Broker>,
         policy: Option<AckPolicy>,
         offers: Vec<Offer>,
         unparker: Unparker,
     ) -> Self {
         Self {
             answer: Arc::clone(answer),
-            work: Arc::clone(work),
+            broker: Arc::clone(broker),
             // An unknown policy has left no batch among the offers.
             policy: policy.unwrap_or(AckPolicy::Written),
             left: offers.into_iter().enumerate().collect(),
@@ -257,6 +256,10 @@ impl Pushing {
             match offer {
                 Err(error) => self.answer.finish(index, Err(error)),
                 Ok(passed) if passed.keys_unchecked => return self.check_keys(index, passed),
+                Ok(passed) if passed.to_add.is_some() => {
+                    self.left.push_front((index, Ok(passed)));
+                    return self.add_to_transaction();
+                }
                 Ok(passed) => {
                     if let Some(back) = self.push(index, passed) {
                         self.left.push_front((index, Ok(back)));
@@ -274,6 +277,7 @@ impl Pushing {
             batch: passed.batch,
             policy: self.policy,
             stamp: passed.stamp,
+            txn: passed.txn,
             part: Part::new(Arc::clone(&self.answer) as Arc<dyn PartSink>, index),
         };
         match passed.partition.offer(item, &self.unparker) {
@@ -295,7 +299,7 @@ impl Pushing {
         let found = KeyCheck::default();
         let (told, unparker) = (Arc::clone(&found), self.unparker.clone());
         let (batch, start) = (passed.batch.clone(), passed.partition.view().start_offset());
-        self.work.submit(move || {
+        self.broker.workers().submit(move || {
             *told.lock() = Some(keys_of(&batch, start.get()));
             unparker.wake();
         });

@@ -152,11 +152,23 @@ impl fmt::Display for LookError {
     }
 }
 
+/// Looks at a file of a folder: whether it is there; `None` if it does not belong there.
+pub(crate) type LoadState = fn(&dyn Disk, &Path, &str) -> Option<Result<bool, StateError>>;
+
+/// A folder of state files in `cluster.dir` that others than the catalog write.
+pub(crate) struct StateFolder {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// How its files are read.
+    pub(crate) load: LoadState,
+}
+
 /// Reads everything but the partitions.
 pub(crate) fn look(
     disk: &dyn Disk,
     places: &Places,
     settings: &Settings,
+    folders: &[StateFolder],
 ) -> Result<ClusterLook, LookError> {
     let catalog = places.catalog();
     let dirs = places.log_dirs.iter().chain(&places.cluster_dir);
@@ -180,6 +192,9 @@ pub(crate) fn look(
     }
     looker.compare(&catalog, meta.as_ref());
     looker.producer_ids(&catalog);
+    for folder in folders {
+        looker.state_folder(&catalog.join(folder.name), folder.load);
+    }
     let rows = looker.rows(&catalog.join(TOPICS_DIR));
     for (name, file) in &rows.files {
         looker.topic(&catalog, name, file);
@@ -349,6 +364,16 @@ impl Looker<'_> {
         }
         if !any {
             self.damage(dir.join("broker-*.json"), Trouble::Missing);
+        }
+    }
+
+    /// A folder may be missing: it is made when it is needed.
+    fn state_folder(&mut self, dir: &Path, load: LoadState) {
+        for entry in self.list(dir) {
+            let path = dir.join(&entry.name);
+            if let Some(read) = load(self.disk, &path, &entry.name) {
+                self.must(&path, read.map(|there| there.then_some(())));
+            }
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) use catalog_error::{ChangeError, CreateError};
 pub(crate) use claim::DirClaim;
 pub(crate) use identity::Places;
 pub(crate) use identity_error::IdentityError;
-pub(crate) use ids::ClusterId;
+pub(crate) use ids::{ClusterId, topic_id_text};
 pub(crate) use log_dirs::{LogDirIndex, LogDirs};
 pub(crate) use names::{TopicName, root};
 pub(crate) use open_catalog::Finding;

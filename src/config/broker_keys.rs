@@ -229,11 +229,9 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
-        .kept()
         .doc("How long an unused transactional id is remembered."),
     row("transaction.max.timeout.ms", Kind::Int, "900000")
         .min(1)
-        .kept()
         .doc("The longest transaction timeout that a producer may ask for."),
     // Groups.
     row("group.initial.rebalance.delay.ms", Kind::Int, "3000")

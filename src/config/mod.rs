@@ -101,6 +101,10 @@ pub(crate) struct Config {
     pub(crate) delete_topics: bool,
     /// producer.id.expiration.ms
     pub(crate) producer_id_expiration_ms: u64,
+    /// transactional.id.expiration.ms
+    pub(crate) transactional_id_expiration_ms: i64,
+    /// transaction.max.timeout.ms
+    pub(crate) transaction_timeout_max_ms: i64,
     /// Groups and committed offsets
     pub(crate) groups: GroupConfig,
     /// num.network.threads
@@ -168,6 +172,8 @@ impl Config {
             auto_create_topics: get.yes("auto.create.topics.enable"),
             delete_topics: get.yes("delete.topic.enable"),
             producer_id_expiration_ms: get.number("producer.id.expiration.ms"),
+            transactional_id_expiration_ms: get.number("transactional.id.expiration.ms"),
+            transaction_timeout_max_ms: get.number("transaction.max.timeout.ms"),
             groups: group_config(&get),
             network_threads: get.number("num.network.threads"),
             request_bytes_max: get.number("socket.request.max.bytes"),
@@ -253,6 +259,10 @@ trait Bounded {
 
 impl Bounded for i32 {
     const LARGEST: Self = i32::MAX;
+}
+
+impl Bounded for i64 {
+    const LARGEST: Self = i64::MAX;
 }
 
 impl Bounded for u32 {

@@ -3,18 +3,21 @@
 //! Owns:     the percent-encoding of group ids, and what stands in `__consumer_offsets/<group>.json`.
 //! Does not: write (the store does) or decide what a group is.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use seawall_storage::disk::Disk;
 use serde::{Deserialize, Serialize};
 
 use super::classic::ClassicRecord;
 use super::consumer::ConsumerRecord;
 use super::offsets::OffsetTable;
+use crate::cluster::state_file::{self, StateError, StateFault};
 
 /// The folder, in `cluster.dir`.
 pub(crate) const DIR: &str = "__consumer_offsets";
 /// A file is read up to this size: 100,000 offsets with 4 KiB of metadata.
-pub(crate) const BYTES_MAX: u64 = 512 << 20;
+const BYTES_MAX: u64 = 512 << 20;
 const SUFFIX: &str = ".json";
 /// Longest name of a file on every file system we know.
 const NAME_BYTES_MAX: usize = 255;
@@ -82,6 +85,30 @@ fn encode(group: &str) -> String {
 /// Whether a file in the folder is that of a group.
 pub(crate) fn is_group(name: &str) -> bool {
     name.ends_with(SUFFIX) && !name.starts_with('.')
+}
+
+/// Reads a file of the folder; `None` if it is gone.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(crate) fn load(
+    disk: &dyn Disk,
+    path: &Path,
+    name: &str,
+) -> Result<Option<GroupFile>, StateError> {
+    match state_file::load::<GroupFile>(disk, path, BYTES_MAX)? {
+        // One group, one file: a copy under another name is none.
+        Some(file) if name_of(&file.group) != name => Err(StateError {
+            path: path.to_owned(),
+            fault: StateFault::Contradiction { key: "group" },
+        }),
+        file => Ok(file),
+    }
+}
+
+/// For `verify`.
+pub(crate) fn check(disk: &dyn Disk, path: &Path, name: &str) -> Option<Result<bool, StateError>> {
+    is_group(name).then(|| load(disk, path, name).map(|file| file.is_some()))
 }
 
 #[cfg(test)]

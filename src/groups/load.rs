@@ -1,7 +1,6 @@
 //! Reading the files of all groups at the start.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use std::time::Instant;
 use super::Groups;
 use super::file::{self, GroupFile};
 use super::group::Group;
-use crate::cluster::state_file::{self, StateError, StateFault};
+use crate::cluster::state_file;
 
 impl Groups {
     pub(super) fn load(&self) {
@@ -56,7 +55,7 @@ impl Groups {
             log::warn!("{}: not the file of a group", path.display());
             return;
         }
-        match self.read(name, &path) {
+        match file::load(&**self.store.disk(), &path, name) {
             Ok(Some(file)) => self.take_in(file),
             Ok(None) => {}
             Err(error) => {
@@ -73,18 +72,5 @@ impl Groups {
         self.map.write().insert(name, Arc::clone(&cell));
         // Sessions of the members that were there run from now on.
         self.command(&cell, |group, fx| group.tick(&**self.topics.load(), fx));
-    }
-
-    fn read(&self, name: &str, path: &Path) -> Result<Option<GroupFile>, StateError> {
-        let file: Option<GroupFile> =
-            state_file::load(&**self.store.disk(), path, file::BYTES_MAX)?;
-        match file {
-            // One group, one file: a copy under another name is none.
-            Some(file) if file::name_of(&file.group) != name => Err(StateError {
-                path: path.to_owned(),
-                fault: StateFault::Contradiction { key: "group" },
-            }),
-            file => Ok(file),
-        }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) mod classic;
 pub(crate) mod consumer;
 mod effects;
 mod error;
-mod file;
+pub(crate) mod file;
 mod group;
 mod hex;
 mod load;
@@ -27,7 +27,7 @@ mod store;
 pub(crate) use effects::Reply;
 pub(crate) use error::GroupError;
 pub(crate) use members::Migration;
-pub(crate) use offsets::{Committed, Row};
+pub(crate) use offsets::{Committed, Row, StagedRows};
 pub(crate) use requests::{Committer, Fetched};
 
 use std::collections::{HashMap, HashSet};

@@ -286,7 +286,6 @@ impl Groups {
     }
 
     /// A producer stages offsets in its transaction; `reply` says when they are on stable storage.
-    #[allow(dead_code, reason = "transactions are being built on it")]
     pub(crate) fn stage(
         &self,
         group: &str,
@@ -318,7 +317,6 @@ impl Groups {
     }
 
     /// The producer's transaction has ended: what it staged is committed or dropped. May be repeated.
-    #[allow(dead_code, reason = "transactions are being built on it")]
     pub(crate) fn end_transaction(
         &self,
         group: &str,

@@ -12,11 +12,12 @@ use seawall_committer::{
 };
 use seawall_net::Unparker;
 use seawall_storage::{
-    BatchVerdict, FlushPoint, GroupOutcome, Offered, Offset, Timestamp, WriteStop,
+    BatchVerdict, FlushPoint, GroupOutcome, Marker, Offered, Offset, Timestamp, TxnOrigin,
+    WriteStop,
 };
 
 use super::lane::{Around, Next, Push};
-use super::part::{AppendError, LaneItem, Stored, Waiter};
+use super::part::{AppendError, LaneItem, Part, Stored, Waiter};
 use super::{Partition, now, unsigned};
 use crate::queued::QueuedBytes;
 use crate::tripwire;
@@ -67,6 +68,26 @@ impl Partition {
             _ => {}
         }
         push
+    }
+
+    /// Appends a marker, to be durable before `part` hears of it. The broker's own
+    /// batches are never refused for a full lane: there is at most one for each
+    /// transaction that is being ended.
+    pub fn offer_marker(self: &Arc<Self>, marker: &Marker, again: bool, part: Part) {
+        let item = LaneItem {
+            batch: marker.batch(),
+            policy: AckPolicy::Forced,
+            stamp: false,
+            txn: TxnOrigin::Marker { again },
+            part,
+        };
+        match self.lane.push_own(item, self) {
+            Push::Queued { schedule: true } => self.submit_drain(),
+            Push::Queued { schedule: false } => {}
+            Push::Refused(item, error) => item.part.settle(Err(error)),
+            // Never too much, as it says.
+            Push::Full(item) => item.part.settle(Err(AppendError::DirBusy)),
+        }
     }
 
     pub(super) fn submit_drain(self: &Arc<Self>) {
@@ -130,10 +151,13 @@ impl Partition {
                 batch: item.batch.clone(),
                 append_time: item.stamp.then_some(now),
                 keep: honest && item.policy == AckPolicy::Forced,
+                txn: item.txn,
             })
             .collect();
         let watched = Partition::watch(self, Call::Append);
+        let visible = self.high_watermark();
         let mut log = self.log.lock();
+        log.settle_transactions(visible);
         let outcome = log.append_group(&offered, now);
         let written = outcome.bytes_written > 0;
         let tail = if written { log.flush_point() } else { None };

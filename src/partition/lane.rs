@@ -118,13 +118,19 @@ impl Lane {
         if !around.queued().try_add(len as u64) {
             return Push::Refused(item, AppendError::DirBusy);
         }
-        state.bytes += len;
-        state.items.push_back(item);
-        let schedule = state.phase == Phase::Idle;
-        if schedule {
-            state.phase = Phase::Scheduled;
-            state.waiting = Some(around.watch());
+        let schedule = state.take_in(item, around);
+        Push::Queued { schedule }
+    }
+
+    /// As [`Lane::push`] for a batch of the broker's own, which is never too much.
+    pub fn push_own(&self, item: LaneItem, around: &impl Around) -> Push {
+        let mut state = self.state.lock();
+        let closed = state.closed.clone();
+        if let Some(error) = closed.or_else(|| around.refusal()) {
+            return Push::Refused(item, error);
         }
+        around.queued().add(item.batch.len() as u64);
+        let schedule = state.take_in(item, around);
         Push::Queued { schedule }
     }
 
@@ -218,6 +224,17 @@ pub trait Around {
 }
 
 impl State {
+    fn take_in(&mut self, item: LaneItem, around: &impl Around) -> bool {
+        self.bytes += item.batch.len();
+        self.items.push_back(item);
+        let schedule = self.phase == Phase::Idle;
+        if schedule {
+            self.phase = Phase::Scheduled;
+            self.waiting = Some(around.watch());
+        }
+        schedule
+    }
+
     fn rest(&mut self, around: &impl Around) -> bool {
         let again = !self.items.is_empty();
         self.phase = if again { Phase::Scheduled } else { Phase::Idle };

@@ -33,7 +33,8 @@ use seawall_committer::{
 };
 use seawall_storage::{
     CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ReadView, RollError, Stop, Timestamp, TopicId,
+    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Timestamp,
+    TopicId,
 };
 
 pub use lane::Push;
@@ -194,7 +195,13 @@ impl Partition {
 
     /// min(high watermark, first offset of an open transaction).
     pub fn last_stable_offset(&self) -> Offset {
-        self.high_watermark()
+        self.stable_in(&self.view.load())
+    }
+
+    /// The same by a view that was taken before: what is read with it is all below
+    /// that offset, and what was aborted below it is all known to it.
+    pub fn stable_in(&self, view: &ReadView) -> Offset {
+        view.last_stable_offset(self.high_watermark())
     }
 
     /// What is there to read; lock-free.
@@ -297,6 +304,13 @@ impl Partition {
         if grown != 0 && now_ms.saturating_sub(grown) >= CHECKPOINT_AGE_MS {
             self.submit_checkpoint();
         }
+    }
+
+    /// Who has written here. Waits for an append under way.
+    pub fn producers(&self) -> Vec<(ProducerId, ProducerEntry)> {
+        let log = self.log.lock();
+        let all = log.producers().iter();
+        all.map(|(id, entry)| (id, *entry)).collect()
     }
 
     /// Forgets idle producers.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use seawall_committer::{AckPolicy, Refusal};
-use seawall_storage::{AppendReject, Batch, Offset, Timestamp};
+use seawall_storage::{AppendReject, Batch, Offset, Timestamp, TxnOrigin};
 
 /// Where a batch ended up.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,6 +79,8 @@ pub struct LaneItem {
     pub policy: AckPolicy,
     /// Whether the broker stamps it with the time of its append.
     pub stamp: bool,
+    /// How it stands to transactions.
+    pub txn: TxnOrigin,
     /// Who wants to know.
     pub part: Part,
 }

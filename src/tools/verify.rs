@@ -9,8 +9,9 @@
 use super::report::{Line, Progress, Report};
 use super::{Verdict, not_written};
 use crate::cluster::Places;
-use crate::cluster::inspect::{ClusterLook, PartitionPlace, look};
+use crate::cluster::inspect::{ClusterLook, PartitionPlace, StateFolder, look};
 use crate::config::{CommandLine, Config};
+use crate::groups::file as group_files;
 use clap::Args;
 use seawall_storage::disk::{Disk, RealDisk};
 use seawall_storage::inspect::{InspectOptions, PartitionFacts, Severity, inspect_partition};
@@ -66,6 +67,12 @@ fn not_run(error: &dyn std::fmt::Display) -> Verdict {
     Verdict::NotRun
 }
 
+/// State of other parts in `cluster.dir`.
+const STATE_FOLDERS: &[StateFolder] = &[StateFolder {
+    name: group_files::DIR,
+    load: group_files::check,
+}];
+
 struct Run<'a, W: Write> {
     disk: &'a dyn Disk,
     config: &'a Config,
@@ -81,7 +88,7 @@ impl<W: Write> Run<'_, W> {
             log_dirs: self.config.log_dirs.clone(),
             cluster_dir: self.config.cluster_dir.clone(),
         };
-        let again = || look(self.disk, &places, &self.config.settings);
+        let again = || look(self.disk, &places, &self.config.settings, STATE_FOLDERS);
         let found = match again() {
             Ok(found) => found,
             Err(error) => return Ok(not_run(&error)),

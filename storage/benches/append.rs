@@ -10,7 +10,7 @@ use seawall_storage::disk::RealDisk;
 use seawall_storage::{
     Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset,
     OpenOptions, PartitionIndex, ProducerEpoch, ProducerId, ProducerRules, ReadSpec, Resources,
-    Sequence, Stop, Timestamp, TopicId,
+    Sequence, Stop, Timestamp, TopicId, TxnOrigin,
 };
 
 const RULES: ProducerRules = ProducerRules {
@@ -99,6 +99,7 @@ fn group_append(c: &mut Criterion) {
                 batch,
                 append_time: None,
                 keep: true,
+                txn: TxnOrigin::Unverified,
             };
             count
         ];
@@ -122,6 +123,7 @@ fn read(c: &mut Criterion) {
             batch,
             append_time: None,
             keep: true,
+            txn: TxnOrigin::Unverified,
         };
         64
     ];
@@ -160,6 +162,7 @@ fn open_clean(c: &mut Criterion) {
         batch,
         append_time: None,
         keep: true,
+        txn: TxnOrigin::Unverified,
     }];
     for partition in 0..200 {
         let dir = temp.path().join(partition.to_string());

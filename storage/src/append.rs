@@ -16,7 +16,8 @@ use crate::heal::Kept;
 use crate::index_file::MaxTime;
 use crate::live_index::IndexEntry;
 use crate::log::{LastBatch, Log, LogState};
-use crate::producers::{AppendReject, Judgement, Undo};
+use crate::marker::read_marker;
+use crate::producers::{AppendReject, Applied, Judgement};
 use crate::types::{Offset, Position, Timestamp, wide};
 
 /// Batches per system call: two slices each, IOV_MAX is 1024 on Linux.
@@ -32,6 +33,31 @@ pub struct Offered {
     /// Keep it in memory until a flush covers it: healing takes it from there (DESIGN 5). For batches that somebody waits
     /// to see on stable storage.
     pub keep: bool,
+    /// How it stands to transactions.
+    pub txn: TxnOrigin,
+}
+
+/// How an offered batch stands to transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TxnOrigin {
+    /// A client sent it, and no coordinator was asked.
+    Unverified,
+    /// Its coordinator knows that its transaction goes on here; the log ended at this offset before it was asked.
+    VerifiedAt(Offset),
+    /// The broker's own marker.
+    Marker {
+        /// An earlier try may have written it.
+        again: bool,
+    },
+}
+
+impl TxnOrigin {
+    fn verified_at(self) -> Option<Offset> {
+        match self {
+            Self::VerifiedAt(offset) => Some(offset),
+            Self::Unverified | Self::Marker { .. } => None,
+        }
+    }
 }
 
 /// What became of an offered batch.
@@ -91,7 +117,7 @@ struct Staged {
     header: BatchHeader,
     position: Position,
     end: Position,
-    undo: Option<Undo>,
+    applied: Applied,
 }
 
 /// A group on its way.
@@ -126,7 +152,7 @@ impl Log {
         };
         let (mut next, mut position) = (self.end, self.end_position);
         for (index, offered) in group.iter().enumerate() {
-            let judgement = self.producers.judge(offered.batch.header());
+            let judgement = self.judge(offered, next);
             if judgement != Judgement::Fresh {
                 out.verdicts.push(judgement.into());
                 continue;
@@ -139,7 +165,8 @@ impl Log {
                 out.verdicts.resize(group.len(), BatchVerdict::Deferred);
                 break;
             }
-            let undo = self.producers.apply(&header, now);
+            let marker = read_marker(&header, offered.batch.payload());
+            let applied = self.producers.apply(&header, marker, now);
             let end = position.plus(bytes);
             out.verdicts.push(BatchVerdict::Appended {
                 base: next,
@@ -151,11 +178,24 @@ impl Log {
                 header,
                 position,
                 end,
-                undo,
+                applied,
             });
             (next, position) = (header.next_offset(), end);
         }
         out
+    }
+
+    fn judge(&mut self, offered: &Offered, next: Offset) -> Judgement {
+        let header = offered.batch.header();
+        let TxnOrigin::Marker { again } = offered.txn else {
+            return self.producers.judge(header, offered.txn.verified_at());
+        };
+        let judgement = self.producers.judge_marker(header, again);
+        if matches!(judgement, Judgement::Duplicate(_)) {
+            self.producers
+                .refuse_verified_before(header.producer_id, next);
+        }
+        judgement
     }
 
     fn write(&self, group: &[Offered], staged: &Group) -> Result<(), WriteEnded> {
@@ -208,6 +248,9 @@ impl Log {
         let before = (self.end, self.end_position);
         for batch in &staged {
             self.advance(&batch.header, (batch.position, batch.end), self.now);
+            if let Some(step) = &batch.applied.step {
+                self.txns.note(step);
+            }
             if let Some(offered) = offered.get(batch.index).filter(|o| o.keep) {
                 self.kept.push_back(Kept {
                     header: batch.header,
@@ -238,7 +281,7 @@ impl Log {
     fn take_back(&mut self, lost: &[Staged], verdicts: &mut [BatchVerdict]) {
         let Some(first) = lost.first() else { return };
         for batch in lost.iter().rev() {
-            if let Some(undo) = &batch.undo {
+            if let Some(undo) = &batch.applied.undo {
                 self.producers.undo(undo);
             }
         }

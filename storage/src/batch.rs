@@ -55,6 +55,9 @@ impl Attributes {
     const TRANSACTIONAL: u16 = 1 << 4;
     const CONTROL: u16 = 1 << 5;
 
+    /// What a marker has: transactional and control.
+    pub(crate) const MARKER: Self = Self(Self::TRANSACTIONAL | Self::CONTROL);
+
     /// The codec; `None` for a number nobody has defined.
     pub fn codec(self) -> Option<Codec> {
         match self.0 & 7 {
@@ -287,6 +290,16 @@ impl Batch {
             bytes: bytes.slice(..total),
             header,
         })
+    }
+
+    /// A batch of our own: length and CRC are filled in.
+    pub(crate) fn assemble(mut header: BatchHeader, payload: &[u8]) -> Self {
+        let length = HEADER_BYTES - LENGTH_END + payload.len();
+        header.batch_length = i32::try_from(length).unwrap_or(i32::MAX);
+        let crc = crc32c::crc32c(&header.encode()[CRC_START..]);
+        header.crc = crc32c::crc32c_append(crc, payload);
+        let bytes = [header.encode().as_slice(), payload].concat().into();
+        Self { bytes, header }
     }
 
     /// Takes the one batch that a producer sent for a partition. A half batch behind it is dropped.

@@ -114,7 +114,8 @@ impl Log {
             partition: self.partition,
             offset: self.end,
         };
-        snapshot::encode(&key, &self.producers)
+        let segment = self.segments.last().map_or(self.end, |s| s.name.base);
+        snapshot::encode(&key, &self.producers, (segment, &self.txns.aborted))
     }
 
     /// The sync of a flush point succeeded.
@@ -133,6 +134,7 @@ impl Log {
             .grow(point.position.since(active.synced), point.end);
         active.synced = point.position;
         let durable = self.durable.end;
+        self.txns.settle(durable);
         while let Some(first) = self.kept.front() {
             if first.header.next_offset() > durable {
                 break;
@@ -202,7 +204,7 @@ impl Log {
         let light = |s: &Arc<Segment>| {
             let indexed = done.indexed.contains(&s.name) && active != Some(s.name);
             if indexed {
-                Arc::new(s.with(None, None))
+                Arc::new(s.with(None, None).with_txns(None))
             } else {
                 Arc::clone(s)
             }
@@ -220,7 +222,12 @@ impl Log {
         let mut indexes = self.index_jobs();
         if let Some(active) = &self.active {
             indexes.push(IndexJob {
-                segment: seal(active, self.last_batch, self.end_position),
+                segment: seal(
+                    active,
+                    self.last_batch,
+                    self.end_position,
+                    self.last_segment_txns(),
+                ),
                 end: self.end,
                 resources: Arc::clone(&self.resources),
             });

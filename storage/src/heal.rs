@@ -196,6 +196,8 @@ impl Log {
     pub fn heal_done(&mut self, healed: Healed) -> HealLoss {
         let lost = u64::try_from(self.end.since(healed.end)).unwrap_or(0);
         let epoch = healed.new.name.epoch;
+        // What was aborted before is in the old file's part; whoever reads that finds it out.
+        self.txns.begin_segment(healed.new.name.base);
         self.replace_active(healed.new);
         for (header, position) in &healed.batches {
             let end = position.plus(header.total_len().unwrap_or(0));
@@ -203,7 +205,8 @@ impl Log {
         }
         (self.end, self.end_position) = (healed.end, healed.end_position);
         if lost > 0 {
-            self.producers.forget_from(healed.end);
+            let reopened = self.txns.forget_from(healed.end);
+            self.producers.forget_from(healed.end, &reopened);
         }
         if let Some(active) = self.active.as_mut() {
             active.synced = healed.end_position;

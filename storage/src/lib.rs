@@ -17,6 +17,7 @@ mod live_index;
 mod log;
 mod lookup;
 mod manifest;
+mod marker;
 pub mod names;
 mod plans;
 mod producers;
@@ -29,17 +30,21 @@ mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
+mod transactions;
 mod trim;
+mod txn_index;
 mod types;
 mod view;
+mod view_txns;
 
-pub use append::{BatchVerdict, GroupOutcome, Offered, WriteStop};
+pub use append::{BatchVerdict, GroupOutcome, Offered, TxnOrigin, WriteStop};
 pub use batch::{Attributes, Batch, BatchError, BatchHeader, Codec, ProducerRules};
 pub use durability::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint};
 pub use heal::{HealLoss, HealPlan, Healed};
 pub use log::{Log, LogConfig, LogState};
 pub use lookup::TimedOffset;
 pub use manifest::{Checkpoint, Manifest};
+pub use marker::{Marker, MarkerValue, TxnOutcome};
 pub use names::SegmentName;
 pub use plans::{
     CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
@@ -49,6 +54,7 @@ pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use retention::{Due, Retention};
 pub use scan::BadBatch;
+pub use transactions::AbortedTxn;
 pub use trim::{Dropped, Garbage, TrimPlan};
 pub use types::{
     LeaderEpoch, Offset, PartitionIndex, Position, ProducerEpoch, ProducerId, Sequence, Timestamp,

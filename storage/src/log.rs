@@ -9,7 +9,7 @@
 //! W1. Every segment but the last is durable up to its successor's base (a roll syncs the old file first).
 //! W2. Nothing is appended behind bytes that are not known to be whole batches: an append begins a new epoch's file after
 //!     a start, and the rest of a write that found no space is cut before the next one (D5).
-//! W3. Producer facts in memory are those of exactly the batches below `end`.
+//! W3. Producer and transaction facts in memory are those of exactly the batches below `end`.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -27,6 +27,8 @@ use crate::recovery::{OpenError, OpenOptions, Recovered, RecoverySummary, recove
 use crate::resources::Resources;
 use crate::retention::ActiveAge;
 use crate::segment::{LivePart, OpenSegment, Segment};
+use crate::transactions::Transactions;
+use crate::txn_index::SegmentTxns;
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId};
 use crate::view::{EpochStart, ReadView};
 
@@ -115,6 +117,7 @@ pub struct Log {
     pub(crate) last_batch: LastBatch,
     pub(crate) active: Option<Active>,
     pub(crate) producers: Producers,
+    pub(crate) txns: Transactions,
     pub(crate) state: LogState,
     pub(crate) durable: Durable,
     pub(crate) now: Timestamp,
@@ -168,6 +171,7 @@ impl Log {
             last_batch: found.last_batch,
             active: None,
             producers: found.producers,
+            txns: found.txns,
             state: if found.sync_failed {
                 LogState::Failed
             } else {
@@ -248,6 +252,8 @@ impl Log {
             end: self.end,
             end_position: self.end_position,
             growing_max: self.active.as_ref().and_then(|a| a.max),
+            txns: self.txns.view(),
+            growing: self.active.is_some(),
             active: self.active.as_ref().and_then(|a| self.age_of(a)),
         })
     }
@@ -263,6 +269,19 @@ impl Log {
             roll_at: Timestamp(first.0.saturating_add(limit)),
             last_append: active.last_append,
         })
+    }
+
+    /// Readers may see everything below `visible`: markers there hold nobody back any more. Call it before an append.
+    pub fn settle_transactions(&mut self, visible: Offset) {
+        self.txns.settle(visible);
+    }
+
+    /// What is known of the transactions of the last segment when it ends where the log ends now.
+    pub(crate) fn last_segment_txns(&self) -> SegmentTxns {
+        SegmentTxns {
+            aborted: self.txns.aborted.clone(),
+            open_at_end: self.producers.open().collect(),
+        }
     }
 
     /// Whether the next append needs a new segment whatever its size.
@@ -333,11 +352,13 @@ impl Log {
         let mut segments = self.segments.to_vec();
         if let Some(old) = self.active.take() {
             self.capture();
-            let sealed = seal(&old, self.last_batch, self.end_position);
+            let txns = self.last_segment_txns();
+            let sealed = seal(&old, self.last_batch, self.end_position, txns);
             segments.pop();
             segments.push(Arc::clone(&sealed));
             self.index_owed.push(sealed);
         }
+        self.txns.begin_segment(self.end);
         let active = self.activate(new);
         segments.push(Arc::clone(&active.segment));
         self.segments = segments.into();
@@ -398,7 +419,12 @@ impl Log {
 }
 
 /// The active segment as one that does not grow any more.
-pub(crate) fn seal(active: &Active, last: LastBatch, end: Position) -> Arc<Segment> {
+pub(crate) fn seal(
+    active: &Active,
+    last: LastBatch,
+    end: Position,
+    txns: SegmentTxns,
+) -> Arc<Segment> {
     let place = (
         active.segment.relative(last.base),
         u32::try_from(last.position.0).unwrap_or(u32::MAX),
@@ -413,5 +439,6 @@ pub(crate) fn seal(active: &Active, last: LastBatch, end: Position) -> Arc<Segme
         .live
         .clone()
         .map(|live| LivePart { last, ..live });
-    Arc::new(active.segment.with(None, live))
+    let sealed = active.segment.with(None, live);
+    Arc::new(sealed.with_txns(Some(Arc::new(txns))))
 }

@@ -24,6 +24,7 @@ pub const TEMP_PREFIX: &str = ".tmp-";
 const LOG_EXT: &str = "log";
 const INDEX_EXT: &str = "index";
 const TIME_INDEX_EXT: &str = "timeindex";
+const TXN_INDEX_EXT: &str = "txnindex";
 
 /// What a segment's file name says: who wrote it and which offset comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,11 @@ impl SegmentName {
     /// The file of (timestamp, relative offset) pairs.
     pub fn time_index(&self) -> String {
         format!("{self}.{TIME_INDEX_EXT}")
+    }
+
+    /// The file of aborted transactions.
+    pub fn txn_index(&self) -> String {
+        format!("{self}.{TXN_INDEX_EXT}")
     }
 }
 

@@ -152,12 +152,11 @@ impl IndexJob {
         if entries.is_empty() {
             return Ok(());
         }
-        write_files(
-            &*self.segment.disk,
-            &self.segment.dir,
-            &self.segment.name,
-            &entries,
-        )
+        let segment = &self.segment;
+        if let Some(txns) = &segment.txns {
+            txns.write(&*segment.disk, &segment.dir, &segment.name, self.end)?;
+        }
+        write_files(&*segment.disk, &segment.dir, &segment.name, &entries)
     }
 
     /// What the files (or else the segment) say of the part before the one in memory, then that one.

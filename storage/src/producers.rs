@@ -1,18 +1,23 @@
-//! What the log knows of its idempotent producers: who may write next, and which batches are duplicates.
+//! What the log knows of its producers: who may write next, which batches are duplicates, which transactions are open.
 //!
-//! Owns:     the window of five batches per producer id, the epoch and sequence rules, expiry, undo.
+//! Owns:     the window of five batches per producer id, the rules for epochs, sequences and markers, expiry, undo.
 //! Does not: write anything; `snapshot.rs` encodes it. The state belongs to the log, never to a connection.
 //! Called by the log's writer and by recovery.
 //!
 //! # Invariants
 //! P1. A batch is a duplicate only if id, epoch and both sequences match one of the last five batches of its producer.
-//! P2. Undoing the changes of a group in reverse order gives exactly the state before it.
+//! P2. Undoing the changes of a group in reverse order gives exactly the state before it, but for what P3 refuses.
+//! P3. A transaction begins only with a batch that was verified after the producer's last marker: a late batch never
+//!     opens a transaction that nobody will end.
 //!
-//! The rules are Kafka's (KIP-98, KIP-360): an unknown producer may begin with any sequence, a raised epoch begins with 0.
+//! The rules are Kafka's (KIP-98, KIP-360, KIP-890): an unknown producer may begin with any sequence, a raised epoch
+//! begins with 0, a marker may raise the epoch.
 
 use std::collections::HashMap;
 
 use crate::batch::BatchHeader;
+use crate::marker::{MarkerValue, TxnOutcome};
+use crate::transactions::{EndedTxn, TxnStep};
 use crate::types::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
 
 /// Batches remembered per producer: what a Java client may have in flight.
@@ -40,6 +45,14 @@ pub struct ProducerEntry {
     pub epoch: ProducerEpoch,
     /// The broker's clock at its last append.
     pub last_append: Timestamp,
+    /// First offset of its open transaction.
+    pub open: Option<Offset>,
+    /// Offset of its last marker.
+    pub last_marker: Option<Offset>,
+    /// Epoch of the coordinator that wrote that marker.
+    pub coordinator_epoch: Option<i32>,
+    /// Verified below this offset is too early to begin a transaction; in memory only, like what was verified.
+    refuse_before: Offset,
     window: [Option<PastBatch>; WINDOW],
 }
 
@@ -48,6 +61,10 @@ impl ProducerEntry {
         Self {
             epoch,
             last_append,
+            open: None,
+            last_marker: None,
+            coordinator_epoch: None,
+            refuse_before: Offset::ZERO,
             window: [None; WINDOW],
         }
     }
@@ -80,6 +97,8 @@ pub enum AppendReject {
     OutOfOrderSequence,
     /// The epoch is older than one already seen.
     ProducerFenced,
+    /// A transactional batch of which no coordinator knows, or another one inside of a transaction.
+    InvalidTxnState,
 }
 
 /// What the state says of a batch.
@@ -95,6 +114,13 @@ pub(crate) enum Judgement {
 pub(crate) struct Undo {
     id: ProducerId,
     before: Option<ProducerEntry>,
+}
+
+/// What a recorded batch changed.
+#[derive(Debug, Default)]
+pub(crate) struct Applied {
+    pub(crate) undo: Option<Undo>,
+    pub(crate) step: Option<TxnStep>,
 }
 
 /// All producers of one log.
@@ -115,9 +141,17 @@ impl Producers {
     }
 
     /// Forgets what was written at `end` and beyond: the log has it no more. A producer that is left with nothing may begin
-    /// with any sequence, like an unknown one.
-    pub(crate) fn forget_from(&mut self, end: Offset) {
+    /// with any sequence, like an unknown one. `reopened`: transactions that were ended there.
+    pub(crate) fn forget_from(&mut self, end: Offset, reopened: &[EndedTxn]) {
+        for txn in reopened {
+            if let Some(entry) = self.entries.get_mut(&txn.producer) {
+                entry.open = Some(txn.first);
+            }
+        }
         self.entries.retain(|_, entry| {
+            let wrote = entry.last_batch().is_some();
+            entry.open = entry.open.filter(|first| *first < end);
+            entry.last_marker = entry.last_marker.filter(|at| *at < end);
             let kept = entry.window.map(|slot| slot.filter(|past| past.last < end));
             entry.window = [None; WINDOW];
             let mut free = entry.window.iter_mut();
@@ -126,8 +160,14 @@ impl Producers {
                     *slot = Some(past);
                 }
             }
-            entry.last_batch().is_some()
+            entry.last_batch().is_some() || entry.open.is_some() || !wrote
         });
+    }
+
+    /// Open transactions: whose, and their first offsets. In no order.
+    pub(crate) fn open(&self) -> impl Iterator<Item = (ProducerId, Offset)> {
+        let open = |(id, entry): (&ProducerId, &ProducerEntry)| Some((*id, entry.open?));
+        self.entries.iter().filter_map(open)
     }
 
     /// All producers, in any order.
@@ -140,51 +180,77 @@ impl Producers {
         self.entries.get(&id)
     }
 
-    /// Judges a batch that a client sent.
-    pub(crate) fn judge(&self, header: &BatchHeader) -> Judgement {
+    /// Judges a batch that a client sent. `verified_at`: where the log ended before its transaction was verified.
+    pub(crate) fn judge(&self, header: &BatchHeader, verified_at: Option<Offset>) -> Judgement {
         if !header.has_producer() {
             return Judgement::Fresh;
         }
+        let entry = self.entries.get(&header.producer_id);
+        match entry.map_or(Judgement::Fresh, |entry| judge_sequence(entry, header)) {
+            Judgement::Fresh => judge_transaction(entry, header, verified_at),
+            other => other,
+        }
+    }
+
+    /// Judges a marker. `again`: it may have been written before, by a try whose end is not known; then it is not written
+    /// twice.
+    pub(crate) fn judge_marker(&self, header: &BatchHeader, again: bool) -> Judgement {
         let Some(entry) = self.entries.get(&header.producer_id) else {
             return Judgement::Fresh;
         };
         if header.producer_epoch < entry.epoch {
             return Judgement::Rejected(AppendReject::ProducerFenced);
         }
-        if header.producer_epoch > entry.epoch {
-            return fresh_if(header.base_sequence == Sequence(0));
+        if again && entry.open.is_none() && header.producer_epoch == entry.epoch {
+            return Judgement::Duplicate(standing_marker(entry));
         }
-        let (first, last) = (header.base_sequence, header.last_sequence());
-        let same = entry
-            .batches()
-            .find(|b| b.first_sequence == first && b.last_sequence == last);
-        match (same, entry.last_batch()) {
-            (Some(past), _) => Judgement::Duplicate(*past),
-            (None, Some(past)) => fresh_if(past.last_sequence.is_followed_by(first)),
-            (None, None) => fresh_if(Sequence::NONE.is_followed_by(first)),
+        Judgement::Fresh
+    }
+
+    /// A marker of this producer was due at `end` and not written, since nothing was open: batches that were verified
+    /// before are as late as if it had been (P3).
+    pub(crate) fn refuse_verified_before(&mut self, id: ProducerId, end: Offset) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.refuse_before = end.plus(1);
         }
     }
 
-    /// Records a batch with its final offsets.
-    pub(crate) fn apply(&mut self, header: &BatchHeader, now: Timestamp) -> Option<Undo> {
-        if !header.has_producer() || header.attributes.is_control() {
-            return None;
+    /// Records a batch with its final offsets; `marker`: what a control batch says.
+    pub(crate) fn apply(
+        &mut self,
+        header: &BatchHeader,
+        marker: Option<MarkerValue>,
+        now: Timestamp,
+    ) -> Applied {
+        let marked = header.attributes.is_control();
+        if !header.has_producer() || (marked && marker.is_none()) {
+            return Applied::default();
         }
         let id = header.producer_id;
         let before = self.entries.get(&id).copied();
-        let fresh = ProducerEntry::new(header.producer_epoch, now);
-        let mut entry = before
-            .filter(|e| e.epoch == header.producer_epoch)
-            .unwrap_or(fresh);
+        let mut entry = before.unwrap_or(ProducerEntry::new(header.producer_epoch, now));
+        if entry.epoch != header.producer_epoch {
+            entry.epoch = header.producer_epoch;
+            entry.window = [None; WINDOW];
+        }
         entry.last_append = now;
-        entry.remember(past_batch(header));
+        let step = match marker {
+            Some(marker) => end_transaction(&mut entry, header, marker),
+            None => add_batch(&mut entry, header),
+        };
         self.entries.insert(id, entry);
-        Some(Undo { id, before })
+        let undo = Some(Undo { id, before });
+        Applied { undo, step }
     }
 
     pub(crate) fn undo(&mut self, undo: &Undo) {
         match undo.before {
-            Some(entry) => self.entries.insert(undo.id, entry),
+            Some(mut entry) => {
+                if let Some(now) = self.entries.get(&undo.id) {
+                    entry.refuse_before = now.refuse_before;
+                }
+                self.entries.insert(undo.id, entry)
+            }
             None => self.entries.remove(&undo.id),
         };
     }
@@ -193,14 +259,90 @@ impl Producers {
         self.entries.insert(id, entry);
     }
 
-    /// Forgets those that have been silent for `expiry_ms`; they may go on with any sequence.
+    /// Forgets those that have been silent for `expiry_ms` outside of a transaction; they may go on with any sequence.
     pub(crate) fn expire(&mut self, now: Timestamp, expiry_ms: u64) -> usize {
         let before = self.entries.len();
         let expiry = i64::try_from(expiry_ms).unwrap_or(i64::MAX);
         self.entries
-            .retain(|_, entry| now.since_ms(entry.last_append) < expiry);
+            .retain(|_, e| e.open.is_some() || now.since_ms(e.last_append) < expiry);
         before - self.entries.len()
     }
+}
+
+fn judge_sequence(entry: &ProducerEntry, header: &BatchHeader) -> Judgement {
+    if header.producer_epoch < entry.epoch {
+        return Judgement::Rejected(AppendReject::ProducerFenced);
+    }
+    if header.producer_epoch > entry.epoch {
+        return fresh_if(header.base_sequence == Sequence(0));
+    }
+    let (first, last) = (header.base_sequence, header.last_sequence());
+    let same = entry
+        .batches()
+        .find(|b| b.first_sequence == first && b.last_sequence == last);
+    match (same, entry.last_batch()) {
+        (Some(past), _) => Judgement::Duplicate(*past),
+        (None, Some(past)) => fresh_if(past.last_sequence.is_followed_by(first)),
+        (None, None) => fresh_if(Sequence::NONE.is_followed_by(first)),
+    }
+}
+
+/// P3, and no plain batch while a transaction is open.
+fn judge_transaction(
+    entry: Option<&ProducerEntry>,
+    header: &BatchHeader,
+    verified_at: Option<Offset>,
+) -> Judgement {
+    let open = entry.is_some_and(|entry| entry.open.is_some());
+    let earliest = entry.map_or(Offset::ZERO, |entry| entry.refuse_before);
+    let fits = match (header.attributes.is_transactional(), open) {
+        (transactional, true) => transactional,
+        (false, false) => true,
+        (true, false) => verified_at.is_some_and(|at| at >= earliest),
+    };
+    if fits {
+        Judgement::Fresh
+    } else {
+        Judgement::Rejected(AppendReject::InvalidTxnState)
+    }
+}
+
+/// Where the marker of a transaction that is over already stands; everything is durable up to one whose place is not known.
+fn standing_marker(entry: &ProducerEntry) -> PastBatch {
+    let at = entry.last_marker.unwrap_or(Offset::ZERO);
+    PastBatch {
+        first_sequence: Sequence::NONE,
+        last_sequence: Sequence::NONE,
+        base: at,
+        last: at,
+        append_time: Timestamp::NONE,
+    }
+}
+
+fn add_batch(entry: &mut ProducerEntry, header: &BatchHeader) -> Option<TxnStep> {
+    entry.remember(past_batch(header));
+    if !header.attributes.is_transactional() || entry.open.is_some() {
+        return None;
+    }
+    entry.open = Some(header.base_offset);
+    Some(TxnStep::Began(header.base_offset))
+}
+
+fn end_transaction(
+    entry: &mut ProducerEntry,
+    header: &BatchHeader,
+    marker: MarkerValue,
+) -> Option<TxnStep> {
+    entry.last_marker = Some(header.base_offset);
+    entry.refuse_before = header.next_offset();
+    entry.coordinator_epoch = Some(marker.coordinator_epoch);
+    let first = entry.open.take()?;
+    Some(TxnStep::Ended(EndedTxn {
+        producer: header.producer_id,
+        first,
+        last: header.base_offset,
+        aborted: marker.outcome == TxnOutcome::Abort,
+    }))
 }
 
 fn fresh_if(in_order: bool) -> Judgement {

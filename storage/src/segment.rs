@@ -18,7 +18,8 @@ use crate::index_file::{Covered, MaxTime, SealedIndex};
 use crate::live_index::{IndexEntry, LiveIndex, pack, unpack};
 use crate::names::SegmentName;
 use crate::resources::{ReadBuffer, Resources, SegmentKey};
-use crate::types::{Offset, Position, Timestamp};
+use crate::txn_index::{SegmentBytes, SegmentTxns};
+use crate::types::{Offset, Position, ProducerId, Timestamp};
 
 /// No batch boundary is remembered. A real one never has this offset.
 const NO_HINT: u64 = u64::MAX;
@@ -79,6 +80,8 @@ pub(crate) struct Segment {
     /// The writer's handle while the segment is active.
     pub(crate) writer: Option<Arc<OpenSegment>>,
     pub(crate) live: Option<LivePart>,
+    /// What its batches say of transactions, while that is in memory; the active segment's is the log's.
+    pub(crate) txns: Option<Arc<SegmentTxns>>,
     hint: AtomicU64,
 }
 
@@ -90,6 +93,7 @@ pub(crate) struct OpenSegment {
     pub(crate) len: u64,
     index: OnceLock<SealedIndex>,
     rebuilt: OnceLock<SealedIndex>,
+    txns: OnceLock<Arc<SegmentTxns>>,
     /// Every batch below this position had its CRC checked through this handle.
     checked: AtomicU64,
 }
@@ -101,6 +105,7 @@ impl OpenSegment {
             len,
             index: OnceLock::new(),
             rebuilt: OnceLock::new(),
+            txns: OnceLock::new(),
             checked: AtomicU64::new(0),
         }
     }
@@ -137,6 +142,7 @@ impl Segment {
             dir: Arc::clone(dir),
             writer: None,
             live: None,
+            txns: None,
             hint: AtomicU64::new(NO_HINT),
         }
     }
@@ -150,8 +156,15 @@ impl Segment {
             dir: Arc::clone(&self.dir),
             writer,
             live,
+            txns: self.txns.clone(),
             hint: AtomicU64::new(self.hint.load(Ordering::Relaxed)),
         }
+    }
+
+    /// The same segment with what is known of its transactions.
+    #[must_use]
+    pub(crate) fn with_txns(self, txns: Option<Arc<SegmentTxns>>) -> Self {
+        Self { txns, ..self }
     }
 
     /// The writer's handle, a cached one, or a fresh one.
@@ -310,6 +323,35 @@ impl Segment {
             }
         }
         Ok(())
+    }
+
+    /// What is known of its transactions without reading its batches: from memory, or from the file.
+    pub(crate) fn known_txns(
+        &self,
+        open: &OpenSegment,
+        end: Offset,
+    ) -> io::Result<Option<Arc<SegmentTxns>>> {
+        if let Some(txns) = self.txns.as_ref().or(open.txns.get()) {
+            return Ok(Some(Arc::clone(txns)));
+        }
+        let loaded = SegmentTxns::load(&*self.disk, &self.dir, &self.name, end)?;
+        Ok(loaded.map(|txns| Arc::clone(open.txns.get_or_init(|| Arc::new(txns)))))
+    }
+
+    /// The same from its batches. `before`: what was open at its start.
+    pub(crate) fn rebuild_txns(
+        &self,
+        at: &Reach<'_>,
+        before: &[(ProducerId, Offset)],
+    ) -> io::Result<Arc<SegmentTxns>> {
+        let bytes = SegmentBytes {
+            base: self.name.base,
+            end: at.end,
+            bytes_max: at.bytes_max,
+        };
+        let txns = SegmentTxns::rebuild(&*at.open.file, &bytes, before)?;
+        at.resources.indexes_rebuilt.fetch_add(1, Ordering::Relaxed);
+        Ok(Arc::clone(at.open.txns.get_or_init(|| Arc::new(txns))))
     }
 
     fn covered(&self, at: &Reach<'_>) -> Covered {

@@ -1,15 +1,19 @@
-//! `producer-state.snapshot`: the producers of a log as they were at one offset.
+//! `producer-state.snapshot`: the producers and transactions of a log as they were at one offset.
 //!
 //! Owns:     its encoding.
 //! Does not: decide whether it may be used; a snapshot is never an authority (D10): damaged, foreign or newer than the
 //!           log means that the batch headers are replayed instead.
 //! Called from the log's writer (encode) and recovery (decode).
 //!
-//! Layout, big-endian: `SWPS`, version u16 = 1, topic id 16 bytes, partition i32, offset i64, count u32, entries, CRC-32C
-//! of all before it. Entry: id i64, epoch i16, last append i64, count u8, then per batch first sequence i32, last sequence
-//! i32, base i64, last i64, append time i64.
+//! Layout, big-endian: `SWPS`, version u16 = 2, topic id 16 bytes, partition i32, offset i64, count u32, entries, base of the
+//! segment written to i64, its aborted transactions as in `.txnindex`, CRC-32C of all before it. Entry: id i64, epoch i16,
+//! last append i64, first offset of the open transaction i64, offset of the last marker i64 (both -1: none), coordinator
+//! epoch i32 (i32::MIN: none), count u8, then per batch first sequence i32, last sequence i32, base i64, last i64, append
+//! time i64.
 
 use crate::producers::{PastBatch, ProducerEntry, Producers, WINDOW};
+use crate::transactions::AbortedList;
+use crate::txn_index::{Cursor, decode_aborted, encode_aborted};
 use crate::types::{
     Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence, Timestamp, TopicId,
 };
@@ -18,8 +22,11 @@ use crate::types::{
 pub(crate) const SNAPSHOT_BYTES_MAX: u64 = 1 << 30;
 
 const MAGIC: &[u8; 4] = b"SWPS";
-const VERSION: u16 = 1;
-const ENTRY_BYTES_MIN: usize = 19;
+const VERSION: u16 = 2;
+const ENTRY_BYTES_MIN: usize = 39;
+/// Stands for an offset that is not there.
+const NO_OFFSET: Offset = Offset(-1);
+const NO_EPOCH: i32 = i32::MIN;
 
 /// Whose state it is, and at which offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +36,21 @@ pub(crate) struct SnapshotKey {
     pub(crate) offset: Offset,
 }
 
-pub(crate) fn encode(key: &SnapshotKey, producers: &Producers) -> Vec<u8> {
+/// What a snapshot knows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Facts {
+    pub(crate) producers: Producers,
+    /// Base of the segment that was written to.
+    pub(crate) segment: Offset,
+    /// Transactions aborted in that segment.
+    pub(crate) aborted: AbortedList,
+}
+
+pub(crate) fn encode(
+    key: &SnapshotKey,
+    producers: &Producers,
+    (segment, aborted): (Offset, &AbortedList),
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + producers.len() * (ENTRY_BYTES_MIN + 32 * WINDOW));
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&VERSION.to_be_bytes());
@@ -44,6 +65,8 @@ pub(crate) fn encode(key: &SnapshotKey, producers: &Producers) -> Vec<u8> {
     for (id, entry) in producers.iter() {
         encode_entry(&mut out, id, entry);
     }
+    out.extend_from_slice(&segment.0.to_be_bytes());
+    encode_aborted(&mut out, aborted);
     out.extend_from_slice(&crc32c::crc32c(&out).to_be_bytes());
     out
 }
@@ -52,6 +75,9 @@ fn encode_entry(out: &mut Vec<u8>, id: ProducerId, entry: &ProducerEntry) {
     out.extend_from_slice(&id.0.to_be_bytes());
     out.extend_from_slice(&entry.epoch.0.to_be_bytes());
     out.extend_from_slice(&entry.last_append.0.to_be_bytes());
+    out.extend_from_slice(&entry.open.unwrap_or(NO_OFFSET).0.to_be_bytes());
+    out.extend_from_slice(&entry.last_marker.unwrap_or(NO_OFFSET).0.to_be_bytes());
+    out.extend_from_slice(&entry.coordinator_epoch.unwrap_or(NO_EPOCH).to_be_bytes());
     out.push(u8::try_from(entry.batches().count()).unwrap_or(0));
     for batch in entry.batches() {
         out.extend_from_slice(&batch.first_sequence.0.to_be_bytes());
@@ -63,7 +89,7 @@ fn encode_entry(out: &mut Vec<u8>, id: ProducerId, entry: &ProducerEntry) {
 }
 
 /// `None`: damaged, or of a version that this program does not know.
-pub(crate) fn decode(bytes: &[u8]) -> Option<(SnapshotKey, Producers)> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<(SnapshotKey, Facts)> {
     let (content, crc) = bytes.split_last_chunk::<4>()?;
     if crc32c::crc32c(content) != u32::from_be_bytes(*crc) {
         return None;
@@ -83,13 +109,23 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<(SnapshotKey, Producers)> {
         let (id, entry) = decode_entry(&mut rest)?;
         producers.insert(id, entry);
     }
-    rest.0.is_empty().then_some((key, producers))
+    let facts = Facts {
+        producers,
+        segment: rest.offset()?,
+        aborted: decode_aborted(&mut rest)?,
+    };
+    rest.0.is_empty().then_some((key, facts))
 }
 
 fn decode_entry(rest: &mut Cursor<'_>) -> Option<(ProducerId, ProducerEntry)> {
     let id = ProducerId(i64::from_be_bytes(rest.take()?));
     let epoch = ProducerEpoch(i16::from_be_bytes(rest.take()?));
     let mut entry = ProducerEntry::new(epoch, Timestamp(i64::from_be_bytes(rest.take()?)));
+    let some = |offset: Offset| (offset != NO_OFFSET).then_some(offset);
+    entry.open = some(rest.offset()?);
+    entry.last_marker = some(rest.offset()?);
+    let coordinator_epoch = i32::from_be_bytes(rest.take()?);
+    entry.coordinator_epoch = (coordinator_epoch != NO_EPOCH).then_some(coordinator_epoch);
     let [count] = rest.take::<1>()?;
     for _ in 0..count {
         entry.remember(PastBatch {
@@ -101,15 +137,4 @@ fn decode_entry(rest: &mut Cursor<'_>) -> Option<(ProducerId, ProducerEntry)> {
         });
     }
     Some((id, entry))
-}
-
-/// Bytes not read yet; a count never makes it allocate.
-struct Cursor<'a>(&'a [u8]);
-
-impl Cursor<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, tail) = self.0.split_first_chunk::<N>()?;
-        self.0 = tail;
-        Some(*head)
-    }
 }

@@ -85,7 +85,8 @@ impl Garbage {
     /// Removes the files, the log last, so that what a crash leaves is found by its name. What is gone already is no error.
     pub fn remove(&self) -> io::Result<()> {
         let name = self.segment.name;
-        for file in [name.index(), name.time_index(), name.log()] {
+        let indexes = [name.index(), name.time_index(), name.txn_index()];
+        for file in indexes.into_iter().chain([name.log()]) {
             match self.segment.disk.remove_file(&self.segment.dir.join(file)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
                 _ => {}

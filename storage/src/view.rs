@@ -22,6 +22,7 @@ use crate::resources::{ReadBuffer, Resources};
 use crate::retention::ActiveAge;
 use crate::scan::{Expect, crc_holds};
 use crate::segment::{Floor, OpenSegment, Reach, Segment};
+use crate::transactions::TxnView;
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
 
 /// Read at least this much: a batch header is worth no system call of its own.
@@ -125,6 +126,9 @@ pub struct ReadView {
     pub(crate) end: Offset,
     pub(crate) end_position: Position,
     pub(crate) growing_max: Option<MaxTime>,
+    pub(crate) txns: TxnView,
+    /// Whether the last segment grows: then `txns` knows what was aborted in it.
+    pub(crate) growing: bool,
     pub(crate) active: Option<ActiveAge>,
 }
 
@@ -164,6 +168,16 @@ impl ReadView {
         let next = self.epochs.get(after)?;
         let floor = after.checked_sub(1).and_then(|i| self.epochs.get(i));
         Some((floor.map_or(epoch, |e| e.epoch), next.start))
+    }
+
+    /// Where reading committed records ends when everything below `visible` may be seen.
+    pub fn last_stable_offset(&self, visible: Offset) -> Offset {
+        self.txns.stable(visible.min(self.end)).max(self.start)
+    }
+
+    /// Where the oldest transaction begins that no marker has ended.
+    pub fn first_open_offset(&self) -> Option<Offset> {
+        self.txns.first_open
     }
 
     /// Bytes of all segment files that are read. Asks the file system once for each that this process did not write.

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use seawall_committer::{Call, Watched};
-use seawall_net::wire::{EpochEndOffset, FetchPartitionResponse};
-use seawall_storage::{LeaderEpoch, Offset, ReadError, ReadSpec, ReadView};
+use seawall_net::wire::{AbortedTransaction, EpochEndOffset, FetchPartitionResponse};
+use seawall_storage::{
+    AbortedTxn, LeaderEpoch, Offset, ReadBatches, ReadError, ReadSpec, ReadView,
+};
 
 use super::super::codes::ErrorCode;
 use super::{Ask, AskedPart, TOPIC_IDS_FROM};
@@ -110,17 +112,13 @@ impl Round {
         let view = partition.view();
         let spec = ReadSpec {
             from: part.wanted.offset,
-            upto: part.limit(&self.ask, partition),
+            upto: part.limit_in(&self.ask, partition, &view),
             max_bytes,
             at_least_one,
             check_crc: true,
         };
         match tripwire::FETCH.around(|| view.read(&spec)) {
-            Ok(read) => {
-                let mut row = part.good_row(&self.ask, partition, &view);
-                row.records = Some(read.bytes);
-                row
-            }
+            Ok(read) => part.row_of(&self.ask, partition, &view, read),
             Err(error) => part.read_error(partition, &error),
         }
     }
@@ -204,6 +202,13 @@ impl Watched for WatchedRead {
     }
 }
 
+fn aborted_to_wire(txn: &AbortedTxn) -> AbortedTransaction {
+    AbortedTransaction {
+        producer_id: txn.producer.get(),
+        first_offset: txn.first_offset.get(),
+    }
+}
+
 impl AskedPart {
     /// The row, if it needs no disk.
     fn row_without_reading(&self, ask: &Ask) -> Option<FetchPartitionResponse> {
@@ -271,11 +276,38 @@ impl AskedPart {
 
     /// Where reading ends for this fetch.
     pub(super) fn limit(&self, ask: &Ask, partition: &Partition) -> Offset {
+        self.limit_in(ask, partition, &partition.view())
+    }
+
+    /// The same for what is read with `view`.
+    fn limit_in(&self, ask: &Ask, partition: &Partition, view: &ReadView) -> Offset {
         if ask.read_committed {
-            partition.last_stable_offset()
+            partition.stable_in(view)
         } else {
             partition.high_watermark()
         }
+    }
+
+    /// What was read, and for readers of committed records what of it was aborted.
+    fn row_of(
+        &self,
+        ask: &Ask,
+        partition: &Partition,
+        view: &ReadView,
+        read: ReadBatches,
+    ) -> FetchPartitionResponse {
+        let mut row = self.good_row(ask, partition, view);
+        if ask.read_committed && !read.bytes.is_empty() {
+            match view.aborted_in(read.base, read.next) {
+                Ok(aborted) => {
+                    let aborted = aborted.iter().map(aborted_to_wire);
+                    row.aborted_transactions = Some(aborted.collect());
+                }
+                Err(error) => return self.read_error(partition, &ReadError::Io(error)),
+            }
+        }
+        row.records = Some(read.bytes);
+        row
     }
 
     fn good_row(

@@ -130,6 +130,8 @@ pub enum What {
     IndexSum,
     /// The sizes of the two index files do not fit each other.
     IndexSize,
+    /// What a `.txnindex` says of aborted transactions does not match the log.
+    TxnIndexEntry,
     /// The index files of a segment are missing.
     IndexMissing,
     /// The index files cover only a part of the segment.
@@ -194,6 +196,9 @@ fn fixed(what: &What) -> &'static str {
         What::IndexEntry => "the entry does not match the log (the index will be rebuilt)",
         What::IndexSum => "the checksum of the index does not match (it will be rebuilt)",
         What::IndexSize => "the sizes of the index files do not match (they will be rebuilt)",
+        What::TxnIndexEntry => {
+            "its aborted transactions are not those of the log (it will be rebuilt)"
+        }
         What::IndexMissing => "its index is missing (it will be rebuilt)",
         What::IndexShort => "covers only a part of the segment (it will be rebuilt)",
         What::Leftover => "left of a state file in the making",

@@ -13,6 +13,7 @@ mod finding;
 mod index;
 mod partition;
 mod state;
+mod txns;
 mod walk;
 
 pub use finding::{Finding, Severity, What};

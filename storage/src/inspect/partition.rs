@@ -19,6 +19,7 @@ use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, TopicId};
 use super::finding::{Finding, Severity, What};
 use super::index::{IndexAudit, Opened};
 use super::state::States;
+use super::txns::TxnAudit;
 use super::walk::{Bad, FileWalk, Next, Rules, Seen, SeenBatch};
 
 /// What its caller knows of a partition.
@@ -72,6 +73,8 @@ pub fn inspect_partition(
         },
         states,
         tell,
+        txns: TxnAudit::default(),
+        first: Offset::ZERO,
         epoch: LeaderEpoch(0),
         whole: true,
     };
@@ -94,6 +97,9 @@ struct Inspection<'a> {
     states: States,
     tell: &'a mut dyn FnMut(Finding),
     facts: PartitionFacts,
+    txns: TxnAudit,
+    /// Base of the first segment.
+    first: Offset,
     /// Of the last good batch.
     epoch: LeaderEpoch,
     /// Every batch up to the log's end was good.
@@ -121,7 +127,8 @@ impl Inspection<'_> {
         for entry in entries.iter().filter(|e| !known.contains(&e.name.as_str())) {
             let stem = entry.name.rsplit_once('.');
             let ours = stem.is_some_and(|(stem, ext)| {
-                SegmentName::parse(stem).is_some() && ["log", "index", "timeindex"].contains(&ext)
+                SegmentName::parse(stem).is_some()
+                    && ["log", "index", "timeindex", "txnindex"].contains(&ext)
             });
             if entry.name.starts_with(TEMP_PREFIX) {
                 (self.tell)(Finding::note(entry.name.clone(), What::Leftover));
@@ -132,7 +139,8 @@ impl Inspection<'_> {
     }
 
     fn segments(&mut self, visible: &[SegmentName]) {
-        self.facts.end = visible.first().map_or(Offset::ZERO, |name| name.base);
+        self.first = visible.first().map_or(Offset::ZERO, |name| name.base);
+        self.facts.end = self.first;
         for (at, name) in visible.iter().enumerate() {
             let next = visible.get(at + 1).copied();
             if let Err(error) = self.segment(*name, next) {
@@ -176,6 +184,11 @@ impl Inspection<'_> {
             }
         };
         let end = self.walk(&place, audit.as_deref_mut())?;
+        let offsets = (self.first, self.facts.end);
+        let finding = self
+            .txns
+            .segment_end((self.disk, self.dir), &name, offsets)?;
+        finding.into_iter().for_each(&mut self.tell);
         if let Some(audit) = audit {
             self.facts.files += 2;
             let findings = audit.finish(self.facts.end, (next.is_none(), end.0 < len))?;
@@ -197,9 +210,13 @@ impl Inspection<'_> {
         let mut damaged = false;
         while let Some(seen) = walk.step()? {
             match seen {
-                Seen::Batch(batch) => self.accept(place, &batch, audit.as_deref_mut())?,
+                Seen::Batch(batch) => {
+                    self.txns.batch(&walk, &batch)?;
+                    self.accept(place, &batch, audit.as_deref_mut())?;
+                }
                 Seen::Bad(bad) => {
                     damaged = true;
+                    self.txns.lose_track();
                     if let Some(audit) = audit.as_deref_mut() {
                         audit.lose_track();
                     }

@@ -62,7 +62,7 @@ impl States {
             SNAPSHOT_BYTES_MAX,
             snapshot::decode,
         );
-        if let Some((key, producers)) = states.take(SNAPSHOT, snapshot) {
+        if let Some((key, facts)) = states.take(SNAPSHOT, snapshot) {
             let ours = options.topic_id.is_none_or(|id| id == key.topic_id)
                 && key.partition == options.partition;
             if !ours {
@@ -70,7 +70,7 @@ impl States {
                 return states;
             }
             states.snapshot_offset = Some(key.offset);
-            for (id, entry) in producers.iter() {
+            for (id, entry) in facts.producers.iter() {
                 let batches = entry.batches().map(|b| (b.base, (id, entry.epoch, *b)));
                 states.remembered.extend(batches);
             }

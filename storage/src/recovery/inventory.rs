@@ -11,10 +11,9 @@ use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::{DirEntry, Disk, DiskFile, read_full};
 use crate::manifest::{Checkpoint, Manifest, STATE_BYTES_MAX};
 use crate::names::{CHECKPOINT, MANIFEST, SNAPSHOT, SegmentName, TEMP_PREFIX, split_visible};
-use crate::producers::Producers;
 use crate::scan::crc_holds;
 use crate::segment::Segment;
-use crate::snapshot::{self, SNAPSHOT_BYTES_MAX, SnapshotKey};
+use crate::snapshot::{self, Facts, SNAPSHOT_BYTES_MAX, SnapshotKey};
 use crate::state_file::read_bounded;
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
 
@@ -37,7 +36,7 @@ pub(super) struct Inventory {
     pub(super) checkpoint: Option<Checkpoint>,
     /// Index of its segment, if the batch it names is there.
     authentic: Option<usize>,
-    pub(super) snapshot: Option<(Offset, Producers)>,
+    pub(super) snapshot: Option<(Offset, Facts)>,
     /// The highest epoch in names and manifest.
     pub(super) epoch_max: LeaderEpoch,
     pub(super) leftovers: Vec<String>,
@@ -252,7 +251,7 @@ fn read_snapshot(
     dir: &Path,
     entries: &[DirEntry],
     options: &OpenOptions<'_>,
-) -> Result<Option<(Offset, Producers)>, OpenError> {
+) -> Result<Option<(Offset, Facts)>, OpenError> {
     let bytes = read_if_listed(disk, dir, entries, (SNAPSHOT, SNAPSHOT_BYTES_MAX))?;
     let ours =
         |key: &SnapshotKey| key.topic_id == options.topic_id && key.partition == options.partition;
@@ -260,7 +259,7 @@ fn read_snapshot(
         .as_deref()
         .and_then(snapshot::decode)
         .filter(|(key, _)| ours(key));
-    Ok(snapshot.map(|(key, producers)| (key.offset, producers)))
+    Ok(snapshot.map(|(key, facts)| (key.offset, facts)))
 }
 
 /// Visible, hidden and deleted segments. What was dropped is no part of the log, whatever a crash has left of it (T1 of

@@ -24,6 +24,7 @@ use crate::producers::Producers;
 use crate::resources::Resources;
 use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Scan, Step};
 use crate::segment::Segment;
+use crate::transactions::Transactions;
 use crate::trim::clip_epochs;
 use crate::types::{
     LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide,
@@ -163,6 +164,7 @@ pub(crate) struct Recovered {
     pub(crate) end_position: Position,
     pub(crate) last_batch: LastBatch,
     pub(crate) producers: Producers,
+    pub(crate) txns: Transactions,
     pub(crate) sync_failed: bool,
     pub(crate) index_owed: Vec<Arc<Segment>>,
     pub(crate) hidden: Vec<Arc<Segment>>,
@@ -317,6 +319,13 @@ fn assemble(
     if let (Some(live), Some(last)) = (replayed.live, segments.last_mut()) {
         *last = Arc::new(last.with(None, Some(live)));
     }
+    for segment in &mut segments {
+        if let Some(txns) = replayed.txns.get(&segment.name) {
+            let known = segment.with(None, segment.live.clone());
+            *segment = Arc::new(known.with_txns(Some(Arc::clone(txns))));
+        }
+    }
+    let open = replayed.producers.open();
     let index_owed = segments
         .iter()
         .filter(|s| replayed.scanned.contains(&s.name))
@@ -330,6 +339,7 @@ fn assemble(
         epochs: clip_epochs(epochs, start),
         end_position: replayed.end_position,
         last_batch: replayed.last_batch,
+        txns: Transactions::new(open, replayed.aborted),
         producers: replayed.producers,
         sync_failed,
         index_owed,

@@ -3,19 +3,24 @@
 //! Owns:     where the log ends and whether that end is a torn tail or corruption.
 //! Does not: sync or write.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::DiskFile;
 use crate::index_file::EntryBuilder;
 use crate::live_index::LiveIndex;
 use crate::log::LastBatch;
+use crate::marker::{MarkerValue, read_marker};
 use crate::names::SegmentName;
 use crate::producers::Producers;
 use crate::resync::{BadPlace, find_valid};
 use crate::scan::{BadBatch, CHUNK_BYTES, Expect, Found, Scan, Step};
 use crate::segment::{LivePart, Segment};
-use crate::types::{LeaderEpoch, Offset, Position};
+use crate::transactions::{AbortedList, TxnStep};
+use crate::txn_index::SegmentTxns;
+use crate::types::{LeaderEpoch, Offset, Position, Timestamp};
 
 use super::inventory::Inventory;
 use super::{OpenError, OpenOptions, RecoverySummary};
@@ -38,6 +43,10 @@ pub(super) struct Replayed {
     pub(super) end_position: Position,
     pub(super) last_batch: LastBatch,
     pub(super) producers: Producers,
+    /// Transactions that were aborted in the last segment.
+    pub(super) aborted: AbortedList,
+    /// What the batches of whole segments say of transactions, where all of it was seen.
+    pub(super) txns: HashMap<SegmentName, Arc<SegmentTxns>>,
     /// The snapshot on disk is where they began.
     pub(super) with_snapshot: bool,
     pub(super) live: Option<LivePart>,
@@ -70,9 +79,10 @@ impl Replayed {
             .as_ref()
             .filter(|(offset, _)| *offset == found.end);
         found.with_snapshot = fitting.is_some();
-        found.producers = fitting
-            .map(|(_, producers)| producers.clone())
-            .unwrap_or_default();
+        if let Some((_, facts)) = fitting {
+            found.producers = facts.producers.clone();
+            found.aborted = facts.aborted.clone();
+        }
         found
     }
 }
@@ -98,7 +108,7 @@ impl Replayed {
             last_batch: last_batch.unwrap_or_default(),
             with_snapshot: known.is_some(),
             producers: known
-                .map(|(_, producers)| producers.clone())
+                .map(|(_, facts)| facts.producers.clone())
                 .unwrap_or_default(),
             ..Self::default()
         }
@@ -120,6 +130,16 @@ impl Replayed {
             crc: header.crc,
         };
         self.summary.scanned_bytes += batch.end.since(batch.position);
+    }
+
+    /// Records what a batch says of its producer and of transactions.
+    fn apply(&mut self, header: &BatchHeader, marker: Option<MarkerValue>, now: Timestamp) {
+        let applied = self.producers.apply(header, marker, now);
+        if let Some(TxnStep::Ended(txn)) = applied.step
+            && txn.aborted
+        {
+            self.aborted.push((&txn).into());
+        }
     }
 }
 
@@ -190,6 +210,8 @@ impl Replay<'_> {
         let interval = self.options.config.index_interval_bytes;
         let mut builder = EntryBuilder::new(run.segment.name.base, interval, run.from);
         found.enter(run);
+        let seeded = self.aborted_before(run, replay);
+        found.aborted = seeded.clone().unwrap_or_default();
         let Some(bad) = self.walk(run, replay, found, &mut builder)? else {
             return Ok(false);
         };
@@ -197,8 +219,26 @@ impl Replay<'_> {
         if found.end > run.from_offset {
             found.scanned.push(run.segment.name);
         }
+        if seeded.is_some() {
+            let txns = SegmentTxns {
+                aborted: found.aborted.clone(),
+                open_at_end: found.producers.open().collect(),
+            };
+            found.txns.insert(run.segment.name, Arc::new(txns));
+        }
         found.live = live_part(run, builder);
         Ok(true)
+    }
+
+    /// The transactions that were aborted in a segment before the first batch of it that is replayed; `None` if the
+    /// snapshot does not know.
+    fn aborted_before(&self, run: &SegmentRun<'_>, replay: Option<Offset>) -> Option<AbortedList> {
+        let base = run.segment.name.base;
+        match (replay, &self.inventory.snapshot) {
+            (Some(_), Some((_, facts))) if facts.segment == base => Some(facts.aborted.clone()),
+            (Some(offset), _) if base < offset => None,
+            _ => Some(AbortedList::default()),
+        }
     }
 
     /// Takes valid batches until there is none; the inner error says why. `None`: the snapshot is not of this log.
@@ -227,7 +267,8 @@ impl Replay<'_> {
                 return Ok(None);
             }
             if replay.is_none_or(|offset| base >= offset) {
-                let _replayed_for_good = found.producers.apply(&batch.header, self.options.now);
+                let marker = marker_of(&mut scan, &batch)?;
+                found.apply(&batch.header, marker, self.options.now);
             }
             epoch = batch.header.leader_epoch;
             builder.add(&batch.header, batch.position);
@@ -275,6 +316,16 @@ impl Replay<'_> {
         };
         Ok(find_valid(&*run.file, run.len, &bad)?.is_some())
     }
+}
+
+/// What a control batch says.
+fn marker_of(scan: &mut Scan<'_>, batch: &Found) -> io::Result<Option<MarkerValue>> {
+    if !batch.header.attributes.is_control() {
+        return Ok(None);
+    }
+    let bytes = scan.whole(batch)?.unwrap_or_default();
+    let payload = bytes.get(HEADER_BYTES..).unwrap_or_default();
+    Ok(read_marker(&batch.header, payload))
 }
 
 /// What was scanned of a segment, as an index in memory.

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use seawall_storage::disk::{Crash, Disk, Fault, FaultAt, SimDisk};
 use seawall_storage::names::{CHECKPOINT, SNAPSHOT};
 use seawall_storage::{
-    Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, PastBatch, ProducerEpoch,
-    Stop, Timestamp,
+    AbortedTxn, Batch, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset, PastBatch,
+    ProducerEpoch, ProducerId, Stop, Timestamp, TxnOutcome,
 };
 
-use crate::support::{Setup, idempotent, offered, parse, plain, read_all};
+use crate::support::{Setup, idempotent, marker, offered, parse, plain, read_all, transactional};
 
 const DIR: &str = "/topic/3";
 
@@ -36,11 +36,45 @@ struct Run {
     /// The highest epoch in which anything was written.
     epoch: LeaderEpoch,
     sequence: i32,
+    /// Of the transactional producer.
+    txn: Txn,
     /// The sequence that follows what was acknowledged as durable.
     acked_sequence: i32,
     tag: u32,
     now: i64,
 }
+
+/// The transactional producer: where it is in its transaction of three batches and a marker.
+#[derive(Clone, Copy, Default)]
+struct Txn {
+    sequence: i32,
+    step: u32,
+    count: u32,
+}
+
+impl Txn {
+    /// Every other transaction is aborted, every third marker raises the epoch as transactions v2 do.
+    fn next(&mut self, epoch: i16) -> (Batch, i16) {
+        self.step += 1;
+        if !self.step.is_multiple_of(4) {
+            self.sequence += 1;
+            return (transactional(TXN, epoch, self.sequence - 1, 1), epoch);
+        }
+        self.count += 1;
+        let outcome = if self.count.is_multiple_of(2) {
+            TxnOutcome::Commit
+        } else {
+            TxnOutcome::Abort
+        };
+        if !self.count.is_multiple_of(3) {
+            return (marker(TXN, epoch, outcome), epoch);
+        }
+        self.sequence = 0;
+        (marker(TXN, epoch + 1, outcome), epoch + 1)
+    }
+}
+
+const TXN: i64 = 8;
 
 impl Run {
     fn new(disk: SimDisk) -> Self {
@@ -59,20 +93,41 @@ impl Run {
             start: (Offset(0), Offset(0)),
             epoch: LeaderEpoch(-1),
             sequence: 0,
+            txn: Txn::default(),
             acked_sequence: 0,
             tag: 0,
             now: 2_000_000,
         }
     }
 
-    fn group(&mut self) -> Vec<Batch> {
+    fn group(&mut self, log: &Log) -> Vec<Batch> {
         self.tag += 1;
         let batch = idempotent(7, 0, self.sequence, 2);
-        vec![
-            plain(self.tag, 3, 40),
-            batch,
-            plain(self.tag + 1000, 1, 150),
-        ]
+        let mut epoch = self.resume_transaction(log);
+        let mut steps = Vec::new();
+        for _ in 0..3 {
+            let (step, next) = self.txn.next(epoch);
+            epoch = next;
+            steps.push(step);
+        }
+        steps.insert(1, plain(self.tag, 3, 40));
+        steps.insert(3, batch);
+        steps.push(plain(self.tag + 1000, 1, 150));
+        steps
+    }
+
+    /// After a crash the transactional producer goes on where the log says. Gives its epoch.
+    fn resume_transaction(&mut self, log: &Log) -> i16 {
+        let known = log.producers().get(ProducerId(TXN));
+        let last = known.and_then(|entry| entry.last_batch());
+        self.txn.sequence = last.map_or(0, |past| past.last_sequence.0 + 1);
+        let open = known.is_some_and(|entry| entry.open.is_some());
+        if !open {
+            self.txn.step = 0;
+        } else if self.txn.step.is_multiple_of(4) {
+            self.txn.step = 3;
+        }
+        known.map_or(0, |entry| entry.epoch.0)
     }
 
     fn offer(&mut self, log: &Log, batches: &[Batch]) {
@@ -88,7 +143,7 @@ impl Run {
     }
 
     fn append(&mut self, log: &mut Log) -> Result<(), Cut> {
-        let batches = self.group();
+        let batches = self.group(log);
         self.offer(log, &batches);
         self.now += 1;
         let mut waiting: Vec<Offered> = batches.iter().map(offered).collect();
@@ -102,7 +157,7 @@ impl Run {
                 .count();
             if waiting[..done]
                 .iter()
-                .any(|o| o.batch.header().has_producer())
+                .any(|o| o.batch.header().producer_id == ProducerId(7))
             {
                 self.sequence += 2;
             }
@@ -245,6 +300,7 @@ impl Run {
         self.start = (start, start);
         self.check_content(&log, what);
         self.check_producers(&log, what);
+        self.check_transactions(&log, what);
         let again = self
             .setup
             .try_open(Stop::Unclean)
@@ -288,13 +344,10 @@ impl Run {
         let last = batches
             .iter()
             .rev()
-            .find(|b| b.header().has_producer())
+            .find(|b| b.header().producer_id == ProducerId(7))
             .map(|b| b.header().last_sequence());
-        let known = log
-            .producers()
-            .iter()
-            .next()
-            .and_then(|(_, entry)| entry.last_batch());
+        let known = log.producers().get(ProducerId(7));
+        let known = known.and_then(|entry| entry.last_batch());
         match last {
             Some(last) => assert_eq!(known.map(|b| b.last_sequence), Some(last), "{what}"),
             None => {
@@ -302,16 +355,50 @@ impl Run {
                 assert!(next >= self.acked_sequence, "i04 {what}");
             }
         }
-        assert!(
-            log.producers()
-                .iter()
-                .all(|(_, e)| e.epoch == ProducerEpoch(0))
-        );
+        let mut others = log.producers().iter().filter(|(id, _)| id.0 != TXN);
+        assert!(others.all(|(_, e)| e.epoch == ProducerEpoch(0)));
+    }
+
+    /// What is known of transactions is what the batches in the log say, for every stretch of it (D10); more is known
+    /// only of what was deleted.
+    fn check_transactions(&self, log: &Log, what: &str) {
+        let start = log.start_offset();
+        let batches = read_all(log, start.0, 1 << 20);
+        let (open, aborted) = transactions_of(&batches);
+        let first = batches.first().map_or(start, |b| b.header().base_offset);
+        let known = log.producers().get(ProducerId(TXN)).and_then(|e| e.open);
+        let deleted = known.is_some_and(|known| known < first);
+        assert!(known == open || deleted, "{what}: {known:?}, {open:?}");
+        let (view, end) = (log.read_view(), log.end_offset());
+        let stable = known.map_or(end, |known| known.max(start));
+        assert_eq!(view.last_stable_offset(end), stable, "{what}");
+        for (from, upto) in [(0, 1), (1, 2), (0, 2)] {
+            let part = |n: i64| start.plus(end.since(start) * n / 2);
+            let (from, upto) = (part(from), part(upto));
+            let touched = |t: &&AbortedTxn| t.first_offset < upto && t.last_offset >= from;
+            let touched: Vec<AbortedTxn> = aborted.iter().filter(touched).copied().collect();
+            let found = view.aborted_in(from, upto).expect("aborted");
+            let reached = |t: &AbortedTxn| {
+                let same = |f: &&AbortedTxn| f.last_offset == t.last_offset;
+                found.iter().find(same).map(|f| f.first_offset)
+            };
+            for txn in &touched {
+                let reached = reached(txn).unwrap_or_else(|| panic!("{what}: no {txn:?}"));
+                assert!(reached == txn.first_offset || reached < first, "{what}");
+            }
+            let mut kept = found.iter().filter(|t| t.first_offset >= first);
+            assert!(kept.all(|t| touched.contains(t)), "{what}: {from}..{upto}");
+        }
     }
 
     fn check_without_hints(&self, fork: SimDisk, log: &Log, what: &str) {
         for name in [CHECKPOINT, SNAPSHOT] {
             drop(fork.remove_file(&Path::new(DIR).join(name)));
+        }
+        for entry in fork.list(Path::new(DIR)).unwrap_or_default() {
+            if entry.name.ends_with("index") {
+                drop(fork.remove_file(&Path::new(DIR).join(entry.name)));
+            }
         }
         let setup = Setup {
             disk: Arc::new(fork),
@@ -329,7 +416,9 @@ impl Run {
                 .producers()
                 .iter()
                 .flat_map(|(id, e)| e.batches().map(move |b| (id, *b)).collect::<Vec<_>>());
-            batches.collect::<Vec<_>>()
+            let mut batches = batches.collect::<Vec<_>>();
+            batches.sort_by_key(|(id, batch)| (*id, batch.base));
+            batches
         };
         // A snapshot also speaks of what was deleted.
         let start = log.start_offset();
@@ -341,7 +430,29 @@ impl Run {
             agree(&with, &without) && agree(&without, &with),
             "Y1 {what}"
         );
+        self.check_transactions(&full, what);
     }
+}
+
+/// The open transaction and the aborted ones, by the batches.
+fn transactions_of(batches: &[Batch]) -> (Option<Offset>, Vec<AbortedTxn>) {
+    let (mut open, mut aborted) = (None, Vec::new());
+    for batch in batches {
+        let header = batch.header();
+        if header.attributes.is_control() {
+            let commit = batch.payload()[8] == 1;
+            if let Some(first_offset) = open.take().filter(|_| !commit) {
+                aborted.push(AbortedTxn {
+                    first_offset,
+                    last_offset: header.base_offset,
+                    producer: header.producer_id,
+                });
+            }
+        } else if header.attributes.is_transactional() {
+            open = open.or(Some(header.base_offset));
+        }
+    }
+    (open, aborted)
 }
 
 fn fresh() -> Run {
@@ -375,12 +486,8 @@ fn cut_at(after: u64) -> bool {
 
 /// Nothing is ever appended behind a torn tail: what is acknowledged after a recovery survives the next power cut.
 fn after_recovery(run: &mut Run, log: &mut Log, what: &str) {
-    let known = log
-        .producers()
-        .iter()
-        .next()
-        .and_then(|(_, e)| e.last_batch())
-        .map(|b| b.last_sequence);
+    let known = log.producers().get(ProducerId(7));
+    let known = known.and_then(|e| e.last_batch()).map(|b| b.last_sequence);
     run.sequence = known.map_or(0, |s| s.0 + 1);
     for _ in 0..3 {
         assert!(run.append(log).is_ok(), "{what}");

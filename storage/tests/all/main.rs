@@ -13,3 +13,4 @@ mod retention;
 mod support;
 mod tails;
 mod times;
+mod transactions;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seawall_storage::disk::Disk;
 use seawall_storage::{
-    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Offered, Offset,
-    OpenError, OpenOptions, PartitionIndex, ProducerEpoch, ProducerId, ProducerRules, ReadSpec,
-    Resources, Sequence, Stop, Timestamp, TopicId,
+    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Marker, MarkerValue,
+    Offered, Offset, OpenError, OpenOptions, PartitionIndex, ProducerEpoch, ProducerId,
+    ProducerRules, ReadSpec, Resources, Sequence, Stop, Timestamp, TopicId, TxnOrigin, TxnOutcome,
 };
 
 pub(crate) const TOPIC: u128 = 0x5ea;
@@ -94,6 +94,30 @@ pub(crate) fn idempotent(id: i64, epoch: i16, sequence: i32, count: i32) -> Batc
     parse(&seal(fields, &payload(tag, count, 20)))
 }
 
+/// A batch of a transaction.
+pub(crate) fn transactional(id: i64, epoch: i16, sequence: i32, count: i32) -> Batch {
+    let plain = idempotent(id, epoch, sequence, count);
+    let fields = BatchHeader {
+        attributes: Attributes(1 << 4),
+        ..*plain.header()
+    };
+    parse(&seal(fields, plain.payload()))
+}
+
+pub(crate) fn marker(id: i64, epoch: i16, outcome: TxnOutcome) -> Batch {
+    let value = MarkerValue {
+        outcome,
+        coordinator_epoch: 0,
+    };
+    Marker {
+        producer_id: ProducerId(id),
+        producer_epoch: ProducerEpoch(epoch),
+        value,
+        time: Timestamp(6000),
+    }
+    .batch()
+}
+
 pub(crate) fn parse(bytes: &Bytes) -> Batch {
     let rules = ProducerRules {
         max_batch_bytes: 1 << 30,
@@ -152,6 +176,11 @@ pub(crate) fn offered(batch: &Batch) -> Offered {
         batch: batch.clone(),
         append_time: None,
         keep: true,
+        txn: if batch.header().attributes.is_control() {
+            TxnOrigin::Marker { again: false }
+        } else {
+            TxnOrigin::VerifiedAt(Offset(i64::MAX))
+        },
     }
 }
 

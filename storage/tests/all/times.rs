@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use seawall_storage::disk::{Disk, SimDisk};
-use seawall_storage::{Batch, BatchHeader, Log, Offered, Offset, Stop, TimedOffset, Timestamp};
+use seawall_storage::{
+    Batch, BatchHeader, Log, Offered, Offset, Stop, TimedOffset, Timestamp, TxnOrigin,
+};
 
 use crate::support::{Rec, Setup, append, close, flush, header, parse, record_bytes, roll, seal};
 
@@ -161,6 +163,7 @@ fn f03_log_append_time_answers_with_the_base_offset() {
             batch: at(&[5, 6, 7]),
             append_time: Some(Timestamp(time)),
             keep: true,
+            txn: TxnOrigin::Unverified,
         }];
         assert!(log.append_group(&group, Timestamp(time)).stopped.is_none());
     }
