@@ -55,6 +55,8 @@ pub(crate) struct Group {
     gone: bool,
     dirty: bool,
     writing: bool,
+    /// The write under way removes the file.
+    removing: bool,
     /// Let go by the next write.
     waiting: Vec<Reply<Stored>>,
     /// Let go by the write under way.
@@ -85,6 +87,7 @@ impl Group {
             gone: false,
             dirty: false,
             writing: false,
+            removing: false,
             waiting: Vec::new(),
             in_flight: Vec::new(),
             wake: None,
@@ -116,9 +119,10 @@ impl Group {
         self.gone
     }
 
-    /// Whether it takes commands.
+    /// Whether it takes commands. One that has left the map since it was found there does not: nobody would see what
+    /// became of them.
     pub(crate) fn check_open(&self) -> Result<(), GroupError> {
-        if self.deleting {
+        if self.deleting || self.gone {
             return Err(GroupError::Unavailable);
         }
         Ok(())
@@ -159,10 +163,15 @@ impl Group {
         }
     }
 
+    /// Whether nobody ever joined it or committed to it, and so nobody should be told of it.
+    pub(crate) fn is_unheard_of(&self) -> bool {
+        let unstored = !self.has_file && !self.dirty && !self.writing;
+        self.is_idle() && unstored
+    }
+
     /// Forgets a group that never had a file.
     pub(crate) fn forget_unstored(&mut self) -> bool {
-        let unstored = !self.has_file && !self.dirty && !self.writing;
-        self.gone |= self.is_idle() && unstored;
+        self.gone |= self.is_unheard_of();
         self.gone
     }
 
@@ -196,7 +205,8 @@ impl Group {
         self.dirty = false;
         self.in_flight = std::mem::take(&mut self.waiting);
         let table = self.offsets.begin_write();
-        if self.deleting {
+        self.removing = self.deleting;
+        if self.removing {
             return Write::Remove;
         }
         let members = match &self.kind {
@@ -215,11 +225,11 @@ impl Group {
     /// The write has ended. Whom it lets go, and whether another must follow.
     pub(crate) fn end_write(&mut self, stored: Stored) -> (Vec<Reply<Stored>>, bool) {
         self.offsets.written(stored.is_ok());
-        if self.deleting && stored.is_ok() {
-            self.gone = true;
+        if std::mem::take(&mut self.removing) {
+            self.gone = stored.is_ok();
+            // A deletion that failed is over: the group is there as before.
+            self.deleting = self.gone;
         }
-        // A deletion that failed is over: the group is there as before.
-        self.deleting &= stored.is_ok();
         let again = self.dirty && !self.gone;
         self.writing = again;
         let mut let_go = std::mem::take(&mut self.in_flight);
@@ -233,4 +243,73 @@ impl Group {
 /// A waiter of a group that is no more is not told that it was stored.
 fn refused(reply: Reply<Stored>) -> Reply<Stored> {
     Box::new(move |_| reply(Err(NotStored)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::classic::ClassicLimits;
+    use super::super::consumer::ConsumerLimits;
+    use super::super::members::Migration;
+    use super::*;
+
+    fn group() -> Group {
+        let limits = Limits {
+            classic: ClassicLimits {
+                initial_delay: Duration::ZERO,
+                members_max: 1,
+            },
+            consumer: Arc::new(ConsumerLimits {
+                session_timeout: Duration::ZERO,
+                heartbeat_interval: Duration::ZERO,
+                members_max: 1,
+                assignment_interval: Duration::ZERO,
+                assignors: Vec::new(),
+            }),
+            migration: Migration::Disabled,
+        };
+        Group::new("g".into(), &Arc::new(limits))
+    }
+
+    fn delete(group: &mut Group) {
+        let mut fx = Effects::new(Instant::now());
+        group.delete(&mut fx);
+        group.take(fx.store, Vec::new());
+    }
+
+    #[test]
+    fn a_write_that_began_before_the_deletion_does_not_complete_it() {
+        let mut group = group();
+        assert!(group.take(true, Vec::new()).write);
+        assert!(matches!(group.begin_write(), Write::Put(_)));
+        delete(&mut group);
+        let (_, again) = group.end_write(Ok(()));
+        assert!(again && !group.is_gone(), "the file is still there");
+        assert!(matches!(group.begin_write(), Write::Remove));
+        let (_, again) = group.end_write(Ok(()));
+        assert!(!again && group.is_gone());
+        assert!(group.check_open().is_err());
+    }
+
+    #[test]
+    fn a_deletion_that_failed_leaves_the_group_as_it_was() {
+        let mut group = group();
+        delete(&mut group);
+        assert!(matches!(group.begin_write(), Write::Remove));
+        let (_, again) = group.end_write(Err(NotStored));
+        assert!(!again && !group.is_gone());
+        assert!(group.check_open().is_ok());
+    }
+
+    #[test]
+    fn a_group_that_was_forgotten_takes_no_commands() {
+        let mut group = group();
+        assert!(group.check_open().is_ok() && group.is_unheard_of());
+        assert!(group.forget_unstored());
+        assert!(
+            group.check_open().is_err(),
+            "nobody would find what it keeps"
+        );
+    }
 }

@@ -123,7 +123,11 @@ impl Groups {
     /// A group for DescribeGroups.
     pub(crate) fn describe(&self, group: &str) -> Result<classic::Description, GroupError> {
         let cell = self.find(group)?;
-        cell.group.lock().describe_classic()
+        let group = cell.group.lock();
+        match group.is_unheard_of() {
+            true => Err(GroupError::NotFound),
+            false => group.describe_classic(),
+        }
     }
 
     /// A group for ConsumerGroupDescribe.
@@ -159,14 +163,18 @@ impl Groups {
     /// All groups.
     pub(crate) fn list(&self) -> Result<Vec<Listed>, GroupError> {
         self.check_loaded()?;
-        let listed = self.cells().into_iter().map(|cell| {
-            let (state, kind, protocol_type) = cell.group.lock().summary();
-            Listed {
+        let listed = self.cells().into_iter().filter_map(|cell| {
+            let group = cell.group.lock();
+            if group.is_unheard_of() {
+                return None;
+            }
+            let (state, kind, protocol_type) = group.summary();
+            Some(Listed {
                 name: Arc::clone(&cell.name),
                 state,
                 kind,
                 protocol_type,
-            }
+            })
         });
         Ok(listed.collect())
     }

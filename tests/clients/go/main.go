@@ -1,4 +1,5 @@
 // franz-go and kafka-go, each with the verbs that every client program of these tests has. The first argument chooses.
+// franz-go and sarama are members of groups, too.
 package main
 
 import (
@@ -13,7 +14,7 @@ import (
 
 const patience = 60 * time.Second
 
-// client is one of the libraries. Partitions are named, never subscribed to.
+// client is one of the libraries. Partitions are named, never subscribed to; members of groups are elsewhere.
 type client interface {
 	write(topic, codec, acks string, lines [][]byte) error
 	read(topic string, partition int, offset, count int64, out *bufio.Writer) error
@@ -36,6 +37,9 @@ func options(args []string) map[string]string {
 }
 
 func run(library, verb string, given map[string]string) error {
+	if verb == "member" {
+		return member(library, given)
+	}
 	var c client = &franz{bootstrap: given["bootstrap"]}
 	if library == "kafka-go" {
 		c = &segment{bootstrap: given["bootstrap"]}

@@ -1,0 +1,74 @@
+"""A group member with confluent-kafka (librdkafka), of either group protocol."""
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from member import Member
+
+# The broker does not know the member any more, or somebody else is it now.
+EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_INSTANCE_ID,
+            KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED)
+
+
+def config(options):
+    """librdkafka's configuration for the options of a member."""
+    settings = {
+        "bootstrap.servers": options["bootstrap"],
+        "group.id": options["group"],
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "reconnect.backoff.max.ms": 1000,
+        "topic.metadata.refresh.interval.ms": 5000,
+    }
+    if "instance" in options:
+        settings["group.instance.id"] = options["instance"]
+    if options["protocol"] == "consumer":
+        settings["group.protocol"] = "consumer"
+    else:
+        settings["partition.assignment.strategy"] = options["assignor"]
+        settings["session.timeout.ms"] = int(options["session"])
+        settings["heartbeat.interval.ms"] = 1000
+    return settings
+
+
+def commit(member, consumer, messages):
+    """Commits what lies behind these messages, however often it takes."""
+    ends = {}
+    for message in messages:
+        member.say("record", message.partition(), message.offset(), message.value().decode())
+        ends[message.partition()] = message.offset() + 1
+    offsets = [TopicPartition(member.options["topic"], partition, offset) for partition, offset in ends.items()]
+    while True:
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+            break
+        except KafkaException as error:
+            if error.args[0].code() in EXPELLED:
+                raise
+            member.say("retry", error)
+    for partition, offset in ends.items():
+        member.say("committed", partition, offset)
+
+
+def main():
+    member = Member()
+    consumer = Consumer(config(member.options))
+    say = lambda word: lambda _consumer, partitions: member.say_partitions(word, partitions)
+    consumer.subscribe([member.options["topic"]], on_assign=say("assigned"), on_revoke=say("revoked"), on_lost=say("lost"))
+    member.say("start")
+    try:
+        while not member.stopping:
+            messages = consumer.consume(500, timeout=0.2)
+            good = [message for message in messages if message.error() is None]
+            for message in messages:
+                if message.error() is not None and not message.error().retriable():
+                    member.say("note", message.error())
+            if good:
+                commit(member, consumer, good)
+    except KafkaException as error:
+        member.say("error", error)
+    consumer.close()
+    member.say("end")
+
+
+if __name__ == "__main__":
+    main()
