@@ -20,13 +20,14 @@ use seawall_committer::Watchdog;
 use seawall_net::ConnInfo;
 use seawall_storage::ProducerId;
 
+use crate::cleaner::CleanerConfig;
 use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
-use crate::logdir::{LogDir, shown_path};
+use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
@@ -90,6 +91,7 @@ pub struct Broker {
     removals: Removals,
     producers_checked_ms: AtomicI64,
     retained_at: Mutex<Instant>,
+    cleaned_at: Mutex<Instant>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -145,6 +147,7 @@ impl Broker {
             removals,
             producers_checked_ms: AtomicI64::new(now().get()),
             retained_at: Mutex::new(Instant::now()),
+            cleaned_at: Mutex::new(Instant::now()),
             endpoints,
         });
         broker.open_topics();
@@ -266,6 +269,7 @@ impl Broker {
             dir.sweep();
         }
         self.retain_if_due();
+        self.compact_if_due();
         self.drive_removals();
         self.txns.sweep(self);
         self.sweep_groups();
@@ -283,19 +287,38 @@ impl Broker {
 
     /// Every `log.retention.check.interval.ms`.
     fn retain_if_due(&self) {
-        let interval = Duration::from_millis(self.config.retention_check_interval_ms);
-        let mut at = self.retained_at.lock();
-        if at.elapsed() < interval {
-            return;
+        if is_due(&self.retained_at, self.config.retention_check_interval_ms) {
+            for dir in self.dirs.iter().flatten() {
+                dir.retain(self.partitions_on(dir, |_| true));
+            }
         }
-        *at = Instant::now();
-        drop(at);
+    }
+
+    /// Every `log.cleaner.backoff.ms`, unless the last round is not over.
+    fn compact_if_due(&self) {
+        if is_due(&self.cleaned_at, self.config.cleaner_backoff_ms) {
+            for dir in self.dirs.iter().flatten() {
+                let compacted = self.partitions_on(dir, Partition::is_compacted);
+                dir.cleaner.round(compacted);
+            }
+        }
+    }
+
+    fn partitions_on(
+        &self,
+        dir: &Arc<LogDir>,
+        wanted: impl Fn(&Partition) -> bool,
+    ) -> Vec<Arc<Partition>> {
         let map = self.topics.load();
-        for dir in self.dirs.iter().flatten() {
-            let open = map.iter().flat_map(|topic| topic.open_partitions());
-            let here = open.filter(|partition| Arc::ptr_eq(partition.dir(), dir));
-            dir.retain(here.cloned().collect());
-        }
+        let open = map.iter().flat_map(|topic| topic.open_partitions());
+        open.filter(|p| Arc::ptr_eq(p.dir(), dir) && wanted(p))
+            .cloned()
+            .collect()
+    }
+
+    /// Adds up a number over all log dirs.
+    pub fn sum_dirs(&self, number: impl Fn(&LogDir) -> u64) -> u64 {
+        self.dirs.iter().flatten().map(|dir| number(dir)).sum()
     }
 
     /// Stops in the order in which work flows. The stop is clean if everything
@@ -308,7 +331,7 @@ impl Broker {
         let dirs = || self.dirs.iter().flatten();
         let mut clean = true;
         for dir in dirs() {
-            clean &= dir.stop_appends(deadline);
+            clean &= dir.stop_changes(deadline);
         }
         clean &= self.close_partitions(deadline);
         clean &= self.txns.close();
@@ -341,6 +364,15 @@ impl Broker {
     }
 }
 
+fn is_due(last: &Mutex<Instant>, interval_ms: u64) -> bool {
+    let mut last = last.lock();
+    let due = last.elapsed() >= Duration::from_millis(interval_ms);
+    if due {
+        *last = Instant::now();
+    }
+    due
+}
+
 /// A dir that belongs to another broker: nothing may be written any more, so
 /// the process ends on the spot, like one that was killed.
 fn lost(dir: &Path) {
@@ -357,14 +389,28 @@ fn start_dirs(
     watchdog: &Arc<Watchdog>,
 ) -> Result<Vec<Option<Arc<LogDir>>>, OpenError> {
     let all = cluster.log_dirs.all();
-    let queued_max = config.queued_request_bytes_max / 2 / all.len().max(1) as u64;
+    let count = all.len().max(1) as u64;
+    let threads = if config.cleaner_enabled {
+        config.cleaner_threads
+    } else {
+        0
+    };
+    let maps = count.saturating_mul(threads.max(1) as u64);
+    let options = LogDirOptions {
+        watchdog: Arc::clone(watchdog),
+        queued_bytes_max: config.queued_request_bytes_max / 2 / count,
+        cleaner: CleanerConfig {
+            threads,
+            map_bytes_max: config.cleaner_map_bytes_max / maps,
+            bytes_per_second: config.cleaner_bytes_per_second,
+        },
+    };
     let mut dirs = Vec::with_capacity(all.len());
     for dir in all {
         dirs.push(match &dir.state {
             Ok(present) => {
                 let claim = Arc::clone(&present.claim);
-                let watchdog = Arc::clone(watchdog);
-                let started = LogDir::start(dir.index.0, &dir.path, claim, watchdog, queued_max);
+                let started = LogDir::start(dir.index.0, &dir.path, claim, &options);
                 Some(started?)
             }
             Err(absence) => {

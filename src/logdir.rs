@@ -14,6 +14,7 @@ use seawall_committer::{Committer, CommitterConfig, Watchdog};
 use seawall_storage::Resources;
 use seawall_storage::disk::{Disk, RealDisk};
 
+use crate::cleaner::{Cleaner, CleanerConfig};
 use crate::cluster::{DirClaim, root};
 use crate::partition::Partition;
 use crate::queued::QueuedBytes;
@@ -39,6 +40,16 @@ const HANDLES_MAX: usize = 512;
 
 /// What a probe writes: one page.
 const PROBE_BYTES: usize = 4096;
+
+/// What the log dirs of a broker have in common.
+pub struct LogDirOptions {
+    /// Watches every I/O call.
+    pub watchdog: Arc<Watchdog>,
+    /// What may wait for the append workers of one dir.
+    pub queued_bytes_max: u64,
+    /// What compaction of one dir may use.
+    pub cleaner: CleanerConfig,
+}
 
 /// Room on a file system.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +89,8 @@ pub struct LogDir {
     pub state: Arc<Workers>,
     /// Deletion by age and size; one thread, since nobody waits for it.
     pub maint: Arc<Workers>,
+    /// Compaction.
+    pub cleaner: Arc<Cleaner>,
     /// Watches every I/O call.
     pub watchdog: Arc<Watchdog>,
     /// The claim on the dir.
@@ -101,8 +114,7 @@ impl LogDir {
         index: usize,
         path: &Path,
         claim: Arc<DirClaim>,
-        watchdog: Arc<Watchdog>,
-        queued_bytes_max: u64,
+        options: &LogDirOptions,
     ) -> io::Result<Arc<Self>> {
         let committer = CommitterConfig {
             name: format!("commit-{index}"),
@@ -122,14 +134,15 @@ impl LogDir {
             reserve,
             unwell: AtomicUsize::new(0),
             resources: Resources::new(HANDLES_MAX),
-            committer: Committer::new(committer, Arc::clone(&watchdog)),
+            committer: Committer::new(committer, Arc::clone(&options.watchdog)),
             appends: Workers::start(&format!("append-{index}"), APPEND_WORKERS)?,
             reads: Workers::start(&format!("read-{index}"), READ_WORKERS)?,
             state: Workers::start(&format!("state-{index}"), STATE_WORKERS)?,
             maint: Workers::start(&format!("maint-{index}"), 1)?,
-            watchdog,
+            cleaner: Cleaner::start(index, options.cleaner)?,
+            watchdog: Arc::clone(&options.watchdog),
             claim,
-            queued: QueuedBytes::new(queued_bytes_max),
+            queued: QueuedBytes::new(options.queued_bytes_max),
             failed: AtomicUsize::new(0),
             tail: AtomicBool::new(false),
             retaining: AtomicBool::new(false),
@@ -248,17 +261,18 @@ impl LogDir {
         synced.and(removed)
     }
 
-    /// Ends appends and flushes. Says whether all of it was over before
-    /// `deadline`.
-    pub fn stop_appends(&self, deadline: Instant) -> bool {
+    /// Ends everything that changes logs: appends and flushes, compaction and
+    /// deletion. Says whether all of it was over before `deadline`.
+    pub fn stop_changes(&self, deadline: Instant) -> bool {
+        let compacted = self.cleaner.stop(deadline);
+        let maintained = self.maint.stop(deadline);
         let appended = self.appends.stop(deadline);
-        self.committer.stop(deadline) == 0 && appended
+        self.committer.stop(deadline) == 0 && appended && maintained && compacted
     }
 
-    /// Ends the other pools; see [`LogDir::stop_appends`].
+    /// Ends the other pools; see [`LogDir::stop_changes`].
     pub fn stop(&self, deadline: Instant) -> bool {
-        let maintained = self.maint.stop(deadline);
         let stated = self.state.stop(deadline);
-        self.reads.stop(deadline) && stated && maintained
+        self.reads.stop(deadline) && stated
     }
 }

@@ -3,6 +3,7 @@
 mod admin;
 mod api;
 mod broker;
+mod cleaner;
 mod cli;
 mod cluster;
 mod config;

@@ -4,9 +4,10 @@
 //! Does not: count anything itself.
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::api;
+use crate::cleaner::CleanerCounts;
 use crate::running::Running;
 
 /// The text format that Prometheus reads.
@@ -71,6 +72,42 @@ static TABLE: &[Metric] = &[
         |running| running.broker.sum_partitions(|p| p.commits().1),
     ),
     metric(
+        "seawall_compaction_passes_total",
+        "counter",
+        "Passes of compaction that changed something.",
+        |running| compaction(running, |counts| &counts.passes),
+    ),
+    metric(
+        "seawall_compaction_read_bytes_total",
+        "counter",
+        "Bytes of batches read by compaction.",
+        |running| compaction(running, |counts| &counts.bytes_read),
+    ),
+    metric(
+        "seawall_compaction_freed_bytes_total",
+        "counter",
+        "Bytes that compaction made segments smaller by.",
+        |running| compaction(running, |counts| &counts.bytes_freed),
+    ),
+    metric(
+        "seawall_compaction_removed_records_total",
+        "counter",
+        "Records that compaction removed.",
+        |running| compaction(running, |counts| &counts.records_removed),
+    ),
+    metric(
+        "seawall_compaction_opaque_batches_total",
+        "counter",
+        "Batches that stay as they are because nobody can read them.",
+        |running| compaction(running, |counts| &counts.opaque_batches),
+    ),
+    metric(
+        "seawall_compaction_damaged_runs_total",
+        "counter",
+        "Runs of segments that are not compacted because a batch in them is damaged.",
+        |running| compaction(running, |counts| &counts.damaged),
+    ),
+    metric(
         "seawall_fetch_sessions",
         "gauge",
         "Readers whose wishes are remembered between their fetches.",
@@ -101,6 +138,11 @@ static TABLE: &[Metric] = &[
         |running| running.net_stats().accepted,
     ),
 ];
+
+fn compaction(running: &Running, count: fn(&CleanerCounts) -> &AtomicU64) -> u64 {
+    let broker = &running.broker;
+    broker.sum_dirs(|dir| count(&dir.cleaner.counts).load(Ordering::Relaxed))
+}
 
 /// All metrics in the text format.
 pub fn render(running: &Running) -> String {

@@ -127,7 +127,9 @@ struct Maintenance {
 impl Maintenance {
     fn start(broker: &Arc<Broker>) -> io::Result<Self> {
         let broker = Arc::clone(broker);
-        let asked = Duration::from_millis(broker.config.retention_check_interval_ms);
+        let config = &broker.config;
+        let asked = config.retention_check_interval_ms;
+        let asked = Duration::from_millis(asked.min(config.cleaner_backoff_ms));
         let interval = asked.clamp(SWEEP_INTERVAL_MIN, SWEEP_INTERVAL);
         let (stop, stopped) = crossbeam_channel::bounded::<()>(1);
         let thread = std::thread::Builder::new()

@@ -7,6 +7,7 @@ mod cases {
     mod admin;
     mod alter;
     pub(crate) mod codes;
+    mod compaction;
     mod consumer_group_life;
     mod consumer_groups;
     mod fetch;
@@ -25,6 +26,7 @@ mod cases {
     mod topics;
     mod transactions;
     mod txn_calls;
+    mod txn_crashes;
 }
 
 use std::env;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
-use seawall_storage::{LogConfig, PartitionIndex, Retention, Stop, TopicId};
+use seawall_storage::{CompactionRules, LogConfig, PartitionIndex, Retention, Stop, TopicId};
 
 use super::Broker;
 use crate::cluster::{self, ChangeError, CreateError, LogDirIndex, Progress};
@@ -18,6 +18,9 @@ use crate::topics::{Slot, Topic};
 
 /// How long a deletion waits for a roll or a checkpoint under way.
 const RETIRE: Duration = Duration::from_secs(5);
+
+/// What a batch may unpack to in a compaction thread, whatever a topic allows.
+const UNPACKED_BYTES_MAX: u64 = 256 << 20;
 
 /// How a topic is asked for.
 pub struct NewTopic {
@@ -125,7 +128,7 @@ impl Broker {
         PartitionConfig {
             log: LogConfig {
                 segment_bytes: config.segment_bytes,
-                segment_ms: config.segment_ms,
+                segment_ms: segment_ms(config),
                 segment_jitter_ms: config.segment_jitter_ms,
                 index_interval_bytes: config.index_interval_bytes,
                 producer_expiry_ms: self.config.producer_id_expiration_ms,
@@ -314,6 +317,32 @@ fn keeping(config: &TopicConfig) -> Keeping {
             bytes: config.retention_bytes.filter(|_| deletes),
         },
         delete_delay: Duration::from_millis(config.file_delete_delay_ms),
+        compaction: config.cleanup_policy.compact.then(|| rules(config)),
+    }
+}
+
+fn rules(config: &TopicConfig) -> CompactionRules {
+    CompactionRules {
+        dirty_ratio_min: config.min_cleanable_dirty_ratio,
+        lag_min_ms: config.min_compaction_lag_ms,
+        lag_max_ms: config.max_compaction_lag_ms,
+        delete_retention_ms: config.delete_retention_ms,
+        segment_bytes: config.segment_bytes,
+        index_interval_bytes: config.index_interval_bytes,
+        // Each thread has its own share.
+        map_bytes_max: 0,
+        batch_bytes_max: config
+            .max_decompressed_message_bytes
+            .min(UNPACKED_BYTES_MAX),
+    }
+}
+
+/// When segments are closed: a compacted log reaches all records in time.
+fn segment_ms(config: &TopicConfig) -> u64 {
+    if config.cleanup_policy.compact {
+        config.segment_ms.min(config.max_compaction_lag_ms)
+    } else {
+        config.segment_ms
     }
 }
 

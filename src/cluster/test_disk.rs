@@ -142,6 +142,10 @@ impl Disk for TestDisk {
 }
 
 impl DiskFile for TestFile {
+    fn set_modified(&self, time: seawall_storage::Timestamp) -> io::Result<()> {
+        self.file.set_modified(time)
+    }
+
     fn write_vectored_at(&self, bufs: &[io::IoSlice<'_>], at: u64) -> io::Result<usize> {
         self.steps.step("write", Path::new(""))?;
         self.file.write_vectored_at(bufs, at)

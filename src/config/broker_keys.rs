@@ -188,30 +188,39 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .dynamic()
         .doc("How long a deleted segment's file stays (topics: file.delete.delay.ms)."),
+    row("log.cleaner.enable", Kind::Boolean, "true")
+        .doc("Whether compacted topics are compacted."),
+    row("log.cleaner.threads", Kind::Int, "1")
+        .range(Range::Whole(0, 64))
+        .doc("Threads that compact, for each log dir."),
+    row("log.cleaner.dedupe.buffer.size", Kind::Long, "134217728")
+        .min(1_048_576)
+        .doc("Memory for the keys of what is being compacted, in all threads together; 24 bytes a key."),
+    row("log.cleaner.io.max.bytes.per.second", Kind::Double, "1.7976931348623157E308")
+        .range(Range::Real(1.0, f64::MAX))
+        .doc("How fast each compaction thread may read."),
+    row("log.cleaner.backoff.ms", Kind::Long, "15000")
+        .min(0)
+        .doc("How often it is looked for something to compact."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)
         .dynamic()
-        .kept()
         .doc("How long deletion markers stay readable (topics: delete.retention.ms)."),
     row("log.cleaner.min.compaction.lag.ms", Kind::Long, "0")
         .min(0)
         .dynamic()
-        .kept()
         .doc("The shortest time a record stays uncompacted (topics: min.compaction.lag.ms)."),
     row("log.cleaner.max.compaction.lag.ms", Kind::Long, LONG_MAX)
         .min(1)
         .dynamic()
-        .kept()
         .doc("The longest time a record stays out of reach of compaction (topics: max.compaction.lag.ms)."),
     row("log.cleaner.min.cleanable.ratio", Kind::Double, "0.5")
         .range(Range::Real(0.0, 1.0))
         .dynamic()
-        .kept()
         .doc("How much must be uncompacted before compaction runs (topics: min.cleanable.dirty.ratio)."),
     row("max.decompressed.message.bytes", Kind::Int, "2147483639")
         .range(Range::Whole(1, 2_147_483_639))
         .dynamic()
-        .kept()
         .doc("The largest record, decompressed, that is accepted where records are looked into."),
     row("min.insync.replicas", Kind::Int, "1")
         .min(1)

@@ -91,6 +91,16 @@ pub(crate) struct Config {
     pub(crate) flush_stall_timeout_ms: u64,
     /// log.retention.check.interval.ms
     pub(crate) retention_check_interval_ms: u64,
+    /// log.cleaner.enable
+    pub(crate) cleaner_enabled: bool,
+    /// log.cleaner.threads, for each log dir
+    pub(crate) cleaner_threads: usize,
+    /// log.cleaner.dedupe.buffer.size, for all threads
+    pub(crate) cleaner_map_bytes_max: u64,
+    /// log.cleaner.io.max.bytes.per.second
+    pub(crate) cleaner_bytes_per_second: f64,
+    /// log.cleaner.backoff.ms
+    pub(crate) cleaner_backoff_ms: u64,
     /// num.partitions
     pub(crate) num_partitions: i32,
     /// replication.factor.any
@@ -167,6 +177,11 @@ impl Config {
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),
             flush_stall_timeout_ms: get.number("log.flush.stall.timeout.ms"),
             retention_check_interval_ms: get.number("log.retention.check.interval.ms"),
+            cleaner_enabled: get.yes("log.cleaner.enable"),
+            cleaner_threads: get.number("log.cleaner.threads"),
+            cleaner_map_bytes_max: get.number("log.cleaner.dedupe.buffer.size"),
+            cleaner_bytes_per_second: get.real("log.cleaner.io.max.bytes.per.second"),
+            cleaner_backoff_ms: get.number("log.cleaner.backoff.ms"),
             num_partitions: get.number("num.partitions"),
             replication_factor_any: get.yes("replication.factor.any"),
             auto_create_topics: get.yes("auto.create.topics.enable"),
@@ -240,6 +255,13 @@ impl Reader<'_> {
         match self.value(key) {
             Value::Whole(n) => N::try_from(n).unwrap_or(N::LARGEST),
             _ => N::LARGEST,
+        }
+    }
+
+    fn real(&self, key: &'static str) -> f64 {
+        match self.value(key) {
+            Value::Real(n) => n,
+            _ => f64::MAX,
         }
     }
 

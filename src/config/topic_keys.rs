@@ -60,7 +60,6 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("delete.retention.ms", Kind::Long, "86400000")
         .min(0)
         .behind(&[same("log.cleaner.delete.retention.ms")])
-        .kept()
         .doc("How long a deletion marker of a compacted topic stays readable."),
     row("errors.deadletterqueue.group.enable", Kind::Boolean, "false")
         .kept()
@@ -104,12 +103,10 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("max.compaction.lag.ms", Kind::Long, LONG_MAX)
         .min(1)
         .behind(&[same("log.cleaner.max.compaction.lag.ms")])
-        .kept()
         .doc("The longest time a record stays out of reach of compaction."),
     row("max.decompressed.message.bytes", Kind::Int, "2147483639")
         .range(Range::Whole(1, 2_147_483_639))
         .behind(&[same("max.decompressed.message.bytes")])
-        .kept()
         .doc("The largest record, decompressed, that is accepted where records are looked into."),
     row("max.message.bytes", Kind::Int, "1048588")
         .min(0)
@@ -132,12 +129,10 @@ pub(crate) static TOPIC_KEYS: &[KeySpec] = &[
     row("min.cleanable.dirty.ratio", Kind::Double, "0.5")
         .range(Range::Real(0.0, 1.0))
         .behind(&[same("log.cleaner.min.cleanable.ratio")])
-        .kept()
         .doc("How much of a compacted log must be uncompacted before compaction runs."),
     row("min.compaction.lag.ms", Kind::Long, "0")
         .min(0)
         .behind(&[same("log.cleaner.min.compaction.lag.ms")])
-        .kept()
         .doc("The shortest time a record stays uncompacted."),
     row("min.insync.replicas", Kind::Int, "1")
         .min(1)

@@ -162,7 +162,13 @@ impl Partition {
         let written = outcome.bytes_written > 0;
         let tail = if written { log.flush_point() } else { None };
         let (start, end) = (log.start_offset(), log.end_offset());
-        if written {
+        // A marker that is there already counts as seen, too.
+        let marked = || {
+            items
+                .iter()
+                .any(|item| item.batch.header().attributes.is_control())
+        };
+        if written || marked() {
             self.view.store(log.read_view());
         }
         drop(log);

@@ -16,11 +16,13 @@
 //!     has returned: the name may belong to another incarnation by then (D11).
 
 mod append;
+mod compact;
 mod lane;
 mod part;
 mod readers;
 mod trim;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,8 +35,8 @@ use seawall_committer::{
 };
 use seawall_storage::{
     CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Timestamp,
-    TopicId,
+    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Swap,
+    Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -114,6 +116,12 @@ pub struct Partition {
     /// When the log first grew durably since its last checkpoint.
     uncheckpointed_since_ms: AtomicI64,
     keeping: ArcSwap<Keeping>,
+    topic_id: TopicId,
+    path: PathBuf,
+    /// Everything before it is compacted.
+    clean: AtomicI64,
+    /// Rewritten segments on their way into the place of old ones.
+    swapping: Mutex<Option<Swap>>,
     /// The log start is moved by one at a time.
     trimming: Mutex<()>,
     trash: Trash,
@@ -171,6 +179,10 @@ impl Partition {
             heal_pause_ms: AtomicI64::new(HEAL_PAUSE_MIN_MS),
             uncheckpointed_since_ms: AtomicI64::new(0),
             keeping: ArcSwap::from_pointee(config.keeping),
+            topic_id: what.topic_id,
+            path,
+            clean: AtomicI64::new(compact::CLEAN_UNKNOWN),
+            swapping: Mutex::new(None),
             trimming: Mutex::new(()),
             trash,
             reclaim_wanted: AtomicBool::new(false),
@@ -304,6 +316,11 @@ impl Partition {
         if grown != 0 && now_ms.saturating_sub(grown) >= CHECKPOINT_AGE_MS {
             self.submit_checkpoint();
         }
+    }
+
+    /// Whether its topic is compacted.
+    pub fn is_compacted(&self) -> bool {
+        self.keeping.load().compaction.is_some()
     }
 
     /// Who has written here. Waits for an append under way.

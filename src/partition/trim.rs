@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use seawall_committer::Chore;
 use seawall_storage::disk::is_no_space;
-use seawall_storage::{Garbage, Log, Offset, Retention};
+use seawall_storage::{CompactionRules, Garbage, Log, Offset, Retention};
 
 use super::{Partition, now};
 
@@ -39,6 +39,8 @@ pub struct Keeping {
     pub retention: Retention,
     /// `file.delete.delay.ms`.
     pub delete_delay: Duration,
+    /// How it is compacted; `None`: not at all.
+    pub compaction: Option<CompactionRules>,
 }
 
 /// Why the start was not moved. It is where it was, but for `Disk`: a restart
@@ -146,7 +148,7 @@ impl Partition {
         Ok(self.view.load().start_offset())
     }
 
-    fn may_trim(&self) -> bool {
+    pub(super) fn may_trim(&self) -> bool {
         self.is_online() && self.dir.claim.is_fresh()
     }
 
@@ -166,7 +168,7 @@ impl Partition {
         Ok(())
     }
 
-    fn patient_log(&self) -> Option<MutexGuard<'_, Log>> {
+    pub(super) fn patient_log(&self) -> Option<MutexGuard<'_, Log>> {
         self.log.try_lock_for(LOG_PATIENCE)
     }
 
@@ -184,6 +186,11 @@ impl Partition {
     /// Takes whole segments below the start out of the log, and asks for what
     /// keeps others from going.
     fn reclaim(self: &Arc<Self>) {
+        // K3 of `compact.rs`.
+        let Some(no_swap) = self.swapping.try_lock().filter(|swap| swap.is_none()) else {
+            self.reclaim_wanted.store(true, Ordering::Release);
+            return;
+        };
         let Some(mut log) = self.patient_log() else {
             return;
         };
@@ -192,6 +199,7 @@ impl Partition {
             self.view.store(log.read_view());
         }
         drop(log);
+        drop(no_swap);
         let delay = self.keeping.load().delete_delay;
         self.trash.add(dropped.garbage, delay);
         if dropped.needs_checkpoint {
@@ -250,7 +258,7 @@ impl Partition {
         }
     }
 
-    fn say(&self, what: &str, error: &io::Error) {
+    pub(super) fn say(&self, what: &str, error: &io::Error) {
         log::warn!("{}-{} {what}: {error}", self.topic, self.index);
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use seawall_storage::{ProducerId, TxnOutcome};
 
-use super::state::{Phase, Producer, Txn, TxnPartition};
+use super::state::{EPOCH_LAST, Phase, Producer, Txn, TxnPartition};
 
 /// What somebody asks of a transactional id.
 #[derive(Clone, Debug)]
@@ -407,30 +407,35 @@ impl End {
     /// From EndTxn v5: the epoch tells a repeated request from the next one.
     fn decide_v2(&self, txn: &Txn, producer: Producer) -> Decision {
         let ours = txn.producer();
-        let wrapped = txn.previous_producer_id == producer.id.get()
-            && producer.epoch.get() == EPOCH_BEFORE_WRAP
-            && ours.epoch.get() == 0;
         let bumped = txn.v2 && ours == producer.next_epoch();
+        if txn.phase.decided().is_some() {
+            let next = Producer::new(txn.next_producer_id, 0);
+            let known = bumped || ours == producer || next == producer;
+            return refuse(match known {
+                true => TxnError::Concurrent,
+                false if ours.id == producer.id => TxnError::Fenced,
+                false => TxnError::UnknownProducer,
+            });
+        }
+        let wrapped = txn.previous_producer_id == producer.id.get()
+            && producer.epoch.get() == EPOCH_LAST
+            && ours.epoch.get() == 0;
         if ours.id != producer.id && !wrapped {
             return refuse(TxnError::UnknownProducer);
         }
-        let again = bumped || wrapped;
-        let decided = txn.phase.decided().is_some();
-        let valid = match (decided, txn.phase) {
-            (true, _) => bumped,
-            (false, Phase::CompleteCommit | Phase::CompleteAbort) => again || ours == producer,
-            (false, _) => ours == producer,
-        };
-        if !valid {
+        let complete = matches!(txn.phase, Phase::CompleteCommit | Phase::CompleteAbort);
+        let again = complete && (bumped || wrapped);
+        if ours != producer && !again {
             return refuse(TxnError::Fenced);
         }
         match (self.agrees(txn.phase), again) {
             (Stands::Open, _) => self.prepared_v2(txn),
-            (Stands::UnderWay, _) => refuse(TxnError::Concurrent),
             (Stands::Done, true) => Decision::Answer(Ok(ours)),
             // An abort of nothing raises the epoch all the same.
-            (_, false) if self.outcome == TxnOutcome::Abort && !decided => self.prepared_v2(txn),
-            (Stands::Done | Stands::Otherwise, _) => refuse(TxnError::InvalidState),
+            (_, false) if self.outcome == TxnOutcome::Abort => self.prepared_v2(txn),
+            (Stands::UnderWay | Stands::Done | Stands::Otherwise, _) => {
+                refuse(TxnError::InvalidState)
+            }
         }
     }
 
@@ -486,9 +491,6 @@ impl End {
         change(next, Ok(after.producer()))
     }
 }
-
-/// The epoch with which a client ended the transaction that used its id up.
-const EPOCH_BEFORE_WRAP: i16 = super::state::EPOCH_LAST;
 
 /// How a phase stands to an outcome that is asked for.
 enum Stands {

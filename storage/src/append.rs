@@ -17,7 +17,7 @@ use crate::index_file::MaxTime;
 use crate::live_index::IndexEntry;
 use crate::log::{LastBatch, Log, LogState};
 use crate::marker::read_marker;
-use crate::producers::{AppendReject, Applied, Judgement};
+use crate::producers::{AppendReject, Applied, Judgement, MarkerRound};
 use crate::types::{Offset, Position, Timestamp, wide};
 
 /// Batches per system call: two slices each, IOV_MAX is 1024 on Linux.
@@ -42,8 +42,8 @@ pub struct Offered {
 pub enum TxnOrigin {
     /// A client sent it, and no coordinator was asked.
     Unverified,
-    /// Its coordinator knows that its transaction goes on here; the log ended at this offset before it was asked.
-    VerifiedAt(Offset),
+    /// Its coordinator knows that its transaction goes on here; it was asked after this round had begun.
+    VerifiedIn(MarkerRound),
     /// The broker's own marker.
     Marker {
         /// An earlier try may have written it.
@@ -52,9 +52,9 @@ pub enum TxnOrigin {
 }
 
 impl TxnOrigin {
-    fn verified_at(self) -> Option<Offset> {
+    fn verified_in(self) -> Option<MarkerRound> {
         match self {
-            Self::VerifiedAt(offset) => Some(offset),
+            Self::VerifiedIn(round) => Some(round),
             Self::Unverified | Self::Marker { .. } => None,
         }
     }
@@ -152,7 +152,7 @@ impl Log {
         };
         let (mut next, mut position) = (self.end, self.end_position);
         for (index, offered) in group.iter().enumerate() {
-            let judgement = self.judge(offered, next);
+            let judgement = self.judge(offered);
             if judgement != Judgement::Fresh {
                 out.verdicts.push(judgement.into());
                 continue;
@@ -185,15 +185,14 @@ impl Log {
         out
     }
 
-    fn judge(&mut self, offered: &Offered, next: Offset) -> Judgement {
+    fn judge(&mut self, offered: &Offered) -> Judgement {
         let header = offered.batch.header();
         let TxnOrigin::Marker { again } = offered.txn else {
-            return self.producers.judge(header, offered.txn.verified_at());
+            return self.producers.judge(header, offered.txn.verified_in());
         };
         let judgement = self.producers.judge_marker(header, again);
         if matches!(judgement, Judgement::Duplicate(_)) {
-            self.producers
-                .refuse_verified_before(header.producer_id, next);
+            self.producers.note_standing_marker(header.producer_id);
         }
         judgement
     }

@@ -54,6 +54,8 @@ impl Attributes {
     const LOG_APPEND_TIME: u16 = 1 << 3;
     const TRANSACTIONAL: u16 = 1 << 4;
     const CONTROL: u16 = 1 << 5;
+    const DELETE_HORIZON: u16 = 1 << 6;
+    const CODEC: u16 = 7;
 
     /// What a marker has: transactional and control.
     pub(crate) const MARKER: Self = Self(Self::TRANSACTIONAL | Self::CONTROL);
@@ -78,6 +80,19 @@ impl Attributes {
     /// Whether the batch belongs to a transaction.
     pub fn is_transactional(self) -> bool {
         self.0 & Self::TRANSACTIONAL != 0
+    }
+
+    /// Whether the base timestamp is the time from which on the batch's tombstones may go (KIP-534).
+    pub fn has_delete_horizon(self) -> bool {
+        self.0 & Self::DELETE_HORIZON != 0
+    }
+
+    pub(crate) fn with_delete_horizon(self) -> Self {
+        Self(self.0 | Self::DELETE_HORIZON)
+    }
+
+    pub(crate) fn without_codec(self) -> Self {
+        Self(self.0 & !Self::CODEC)
     }
 
     /// Whether the batch holds a marker instead of records.

@@ -199,10 +199,12 @@ impl Log {
         self.durable.checkpoint_at = Some(done.at);
         self.durable.snapshot_at = self.durable.snapshot_at.max(done.offset);
         self.durable.wanted = false;
-        self.index_owed.retain(|s| !done.indexed.contains(&s.name));
+        // Another file may have taken the name meanwhile.
+        let is_indexed = |s: &Segment| done.indexed.iter().any(|f| Arc::ptr_eq(f, &s.facts));
+        self.index_owed.retain(|s| !is_indexed(s));
         let active = self.active.as_ref().map(|a| a.segment.name);
         let light = |s: &Arc<Segment>| {
-            let indexed = done.indexed.contains(&s.name) && active != Some(s.name);
+            let indexed = is_indexed(s) && active != Some(s.name);
             if indexed {
                 Arc::new(s.with(None, None).with_txns(None))
             } else {

@@ -7,6 +7,7 @@
 
 mod append;
 pub mod batch;
+mod compact;
 pub mod disk;
 mod distance;
 mod durability;
@@ -39,6 +40,10 @@ mod view_txns;
 
 pub use append::{BatchVerdict, GroupOutcome, Offered, TxnOrigin, WriteStop};
 pub use batch::{Attributes, Batch, BatchError, BatchHeader, Codec, ProducerRules};
+pub use compact::{
+    Compaction, CompactionRules, CompactionTask, Dirty, Rewritten, StaleRewrite,
+    Stats as CompactionStats, Swap, Throttle, read_progress, write_progress,
+};
 pub use durability::{CHECKPOINT_AGE_MS, CHECKPOINT_GROWTH_BYTES, FlushPoint};
 pub use heal::{HealLoss, HealPlan, Healed};
 pub use log::{Log, LogConfig, LogState};
@@ -49,7 +54,7 @@ pub use names::SegmentName;
 pub use plans::{
     CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
 };
-pub use producers::{AppendReject, PastBatch, ProducerEntry, Producers, WINDOW};
+pub use producers::{AppendReject, MarkerRound, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use retention::{Due, Retention};

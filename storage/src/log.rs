@@ -11,7 +11,7 @@
 //!     a start, and the rest of a write that found no space is cut before the next one (D5).
 //! W3. Producer and transaction facts in memory are those of exactly the batches below `end`.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,8 +33,8 @@ use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, Top
 use crate::view::{EpochStart, ReadView};
 
 /// Positions in an index are 32 bits wide and relative offsets must fit as well.
-const SEGMENT_BYTES_MAX: u64 = 0x7fff_ffff;
-const RELATIVE_OFFSET_MAX: i64 = 0x7fff_ffff;
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 0x7fff_ffff;
+pub(crate) const RELATIVE_OFFSET_MAX: i64 = 0x7fff_ffff;
 
 /// The settings of one log; all may change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -230,6 +230,22 @@ impl Log {
         &self.producers
     }
 
+    /// Base offsets of all batches that a producer may still be asked about: compaction leaves their headers.
+    pub fn remembered_batches(&self) -> HashSet<Offset> {
+        let entries = self.producers.iter();
+        let batches = entries.flat_map(|(_, entry)| entry.batches().map(|past| past.base));
+        batches.collect()
+    }
+
+    /// The offset of the newest durable snapshot. Asks for one at the durable end, if that lies behind `wanted`: then a
+    /// checkpoint is due.
+    pub fn snapshot_offset(&mut self, wanted: Offset) -> Offset {
+        if self.durable.snapshot_at < wanted {
+            self.durable.wanted = true;
+        }
+        self.durable.snapshot_at
+    }
+
     /// Bytes written to the active file since its last sync.
     pub fn unsynced_bytes(&self) -> u64 {
         self.active
@@ -253,6 +269,7 @@ impl Log {
             end_position: self.end_position,
             growing_max: self.active.as_ref().and_then(|a| a.max),
             txns: self.txns.view(),
+            round: self.producers.round(),
             growing: self.active.is_some(),
             active: self.active.as_ref().and_then(|a| self.age_of(a)),
         })

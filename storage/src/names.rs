@@ -18,6 +18,8 @@ pub const MANIFEST: &str = "manifest.json";
 pub const SNAPSHOT: &str = "producer-state.snapshot";
 /// The durable prefix.
 pub const CHECKPOINT: &str = "recovery-checkpoint.json";
+/// How far the log is compacted.
+pub const COMPACTION: &str = "compaction.json";
 /// Every temporary file begins with this; what a crash leaves of them is removed before the next append.
 pub const TEMP_PREFIX: &str = ".tmp-";
 

@@ -19,7 +19,7 @@ use crate::live_index::IndexEntry;
 use crate::manifest::{Checkpoint, Manifest};
 use crate::names::{CHECKPOINT, MANIFEST, SNAPSHOT, SegmentName};
 use crate::resources::Resources;
-use crate::segment::{REBUILD_INTERVAL_BYTES, Segment};
+use crate::segment::{Facts, REBUILD_INTERVAL_BYTES, Segment};
 use crate::state_file::{write_atomic, write_atomic_all};
 use crate::types::{Offset, Position, Timestamp};
 
@@ -206,7 +206,7 @@ pub struct CheckpointPlan {
 /// A checkpoint that was written; hand it to `Log::checkpoint_done`.
 #[derive(Debug)]
 pub struct CheckpointDone {
-    pub(crate) indexed: Vec<SegmentName>,
+    pub(crate) indexed: Vec<Arc<Facts>>,
     pub(crate) offset: Offset,
     pub(crate) bytes: u64,
     pub(crate) at: Timestamp,
@@ -229,7 +229,11 @@ impl CheckpointPlan {
             &self.captured.checkpoint.encode()?,
         )?;
         Ok(CheckpointDone {
-            indexed: self.indexes.iter().map(|job| job.segment.name).collect(),
+            indexed: self
+                .indexes
+                .iter()
+                .map(|job| Arc::clone(&job.segment.facts))
+                .collect(),
             offset: self.captured.checkpoint.offset,
             bytes: self.captured.bytes,
             at: self.captured.at,

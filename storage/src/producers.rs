@@ -7,8 +7,8 @@
 //! # Invariants
 //! P1. A batch is a duplicate only if id, epoch and both sequences match one of the last five batches of its producer.
 //! P2. Undoing the changes of a group in reverse order gives exactly the state before it, but for what P3 refuses.
-//! P3. A transaction begins only with a batch that was verified after the producer's last marker: a late batch never
-//!     opens a transaction that nobody will end.
+//! P3. A transaction begins only with a batch that was verified after the producer's last marker was written, or was found
+//!     to be there: a late batch never opens a transaction that nobody will end.
 //!
 //! The rules are Kafka's (KIP-98, KIP-360, KIP-890): an unknown producer may begin with any sequence, a raised epoch
 //! begins with 0, a marker may raise the epoch.
@@ -51,8 +51,8 @@ pub struct ProducerEntry {
     pub last_marker: Option<Offset>,
     /// Epoch of the coordinator that wrote that marker.
     pub coordinator_epoch: Option<i32>,
-    /// Verified below this offset is too early to begin a transaction; in memory only, like what was verified.
-    refuse_before: Offset,
+    /// Verified in an earlier round is too early to begin a transaction; in memory only, like what was verified.
+    refuse_before: MarkerRound,
     window: [Option<PastBatch>; WINDOW],
 }
 
@@ -64,7 +64,7 @@ impl ProducerEntry {
             open: None,
             last_marker: None,
             coordinator_epoch: None,
-            refuse_before: Offset::ZERO,
+            refuse_before: MarkerRound::default(),
             window: [None; WINDOW],
         }
     }
@@ -123,10 +123,15 @@ pub(crate) struct Applied {
     pub(crate) step: Option<TxnStep>,
 }
 
+/// How many markers a log has seen since it was opened, written or found to be there already (P3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct MarkerRound(pub u64);
+
 /// All producers of one log.
 #[derive(Debug, Clone, Default)]
 pub struct Producers {
     entries: HashMap<ProducerId, ProducerEntry>,
+    round: MarkerRound,
 }
 
 impl Producers {
@@ -180,14 +185,28 @@ impl Producers {
         self.entries.get(&id)
     }
 
-    /// Judges a batch that a client sent. `verified_at`: where the log ended before its transaction was verified.
-    pub(crate) fn judge(&self, header: &BatchHeader, verified_at: Option<Offset>) -> Judgement {
+    /// The present round.
+    pub(crate) fn round(&self) -> MarkerRound {
+        self.round
+    }
+
+    fn next_round(&mut self) -> MarkerRound {
+        self.round.0 += 1;
+        self.round
+    }
+
+    /// Judges a batch that a client sent. `verified_in`: the round before its transaction was verified.
+    pub(crate) fn judge(
+        &self,
+        header: &BatchHeader,
+        verified_in: Option<MarkerRound>,
+    ) -> Judgement {
         if !header.has_producer() {
             return Judgement::Fresh;
         }
         let entry = self.entries.get(&header.producer_id);
         match entry.map_or(Judgement::Fresh, |entry| judge_sequence(entry, header)) {
-            Judgement::Fresh => judge_transaction(entry, header, verified_at),
+            Judgement::Fresh => judge_transaction(entry, header, verified_in),
             other => other,
         }
     }
@@ -207,11 +226,12 @@ impl Producers {
         Judgement::Fresh
     }
 
-    /// A marker of this producer was due at `end` and not written, since nothing was open: batches that were verified
-    /// before are as late as if it had been (P3).
-    pub(crate) fn refuse_verified_before(&mut self, id: ProducerId, end: Offset) {
+    /// A marker of this producer was due and is there already: batches that were verified before are as late as if it had
+    /// been written now (P3).
+    pub(crate) fn note_standing_marker(&mut self, id: ProducerId) {
+        let round = self.next_round();
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.refuse_before = end.plus(1);
+            entry.refuse_before = round;
         }
     }
 
@@ -235,7 +255,10 @@ impl Producers {
         }
         entry.last_append = now;
         let step = match marker {
-            Some(marker) => end_transaction(&mut entry, header, marker),
+            Some(marker) => {
+                entry.refuse_before = self.next_round();
+                end_transaction(&mut entry, header, marker)
+            }
             None => add_batch(&mut entry, header),
         };
         self.entries.insert(id, entry);
@@ -291,14 +314,14 @@ fn judge_sequence(entry: &ProducerEntry, header: &BatchHeader) -> Judgement {
 fn judge_transaction(
     entry: Option<&ProducerEntry>,
     header: &BatchHeader,
-    verified_at: Option<Offset>,
+    verified_in: Option<MarkerRound>,
 ) -> Judgement {
     let open = entry.is_some_and(|entry| entry.open.is_some());
-    let earliest = entry.map_or(Offset::ZERO, |entry| entry.refuse_before);
+    let earliest = entry.map_or(MarkerRound::default(), |entry| entry.refuse_before);
     let fits = match (header.attributes.is_transactional(), open) {
         (transactional, true) => transactional,
         (false, false) => true,
-        (true, false) => verified_at.is_some_and(|at| at >= earliest),
+        (true, false) => verified_in.is_some_and(|round| round >= earliest),
     };
     if fits {
         Judgement::Fresh
@@ -334,7 +357,6 @@ fn end_transaction(
     marker: MarkerValue,
 ) -> Option<TxnStep> {
     entry.last_marker = Some(header.base_offset);
-    entry.refuse_before = header.next_offset();
     entry.coordinator_epoch = Some(marker.coordinator_epoch);
     let first = entry.open.take()?;
     Some(TxnStep::Ended(EndedTxn {

@@ -130,25 +130,12 @@ impl Records {
     pub fn decode(batch: &Batch, limits: &Limits, site: DecodeSite) -> Result<Self, RecordError> {
         counter(site).fetch_add(1, Ordering::Relaxed);
         DECODED_HERE.set(DECODED_HERE.get() + 1);
+        let codec = batch.header().attributes.codec();
+        let codec = codec.ok_or(RecordError::UnknownCodec)?;
         let payload = batch.bytes().slice(crate::batch::HEADER_BYTES..);
-        let bytes = match batch
-            .header()
-            .attributes
-            .codec()
-            .ok_or(RecordError::UnknownCodec)?
-        {
-            Codec::None => payload,
-            Codec::Gzip => bounded(
-                flate2::bufread::MultiGzDecoder::new(payload.as_ref()),
-                limits,
-            )?,
-            Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(payload.as_ref()), limits)?,
-            Codec::Zstd => bounded(zstd(&payload)?, limits)?,
-            Codec::Snappy => snappy::decompress(&payload, limits)?,
-        };
         Ok(Self {
             batch: batch.clone(),
-            bytes,
+            bytes: decompress(codec, payload, limits)?,
             left: batch.header().record_count,
             failed: false,
         })
@@ -195,6 +182,108 @@ impl Iterator for Records {
         self.left -= 1;
         self.failed = record.is_err();
         Some(record)
+    }
+}
+
+fn decompress(codec: Codec, payload: Bytes, limits: &Limits) -> Result<Bytes, RecordError> {
+    match codec {
+        Codec::None => Ok(payload),
+        Codec::Gzip => bounded(
+            flate2::bufread::MultiGzDecoder::new(payload.as_ref()),
+            limits,
+        ),
+        Codec::Lz4 => bounded(lz4_flex::frame::FrameDecoder::new(payload.as_ref()), limits),
+        Codec::Zstd => bounded(zstd(&payload)?, limits),
+        Codec::Snappy => snappy::decompress(&payload, limits),
+    }
+}
+
+/// What a packed payload unpacks to, at most `bytes_max` bytes.
+pub(crate) fn decompressed(
+    codec: Codec,
+    payload: &Bytes,
+    bytes_max: u64,
+) -> Result<Bytes, RecordError> {
+    decompress(codec, payload.clone(), &Limits { bytes_max })
+}
+
+/// A record of which only what compaction asks about was taken apart.
+#[derive(Debug, Clone)]
+pub(crate) struct RawRecord {
+    attributes: Bytes,
+    pub(crate) time_delta: i64,
+    pub(crate) offset_delta: i32,
+    pub(crate) key: Option<Bytes>,
+    /// No value: the key is deleted.
+    pub(crate) is_tombstone: bool,
+    /// From the offset delta on.
+    rest: Bytes,
+}
+
+impl RawRecord {
+    fn parse(mut body: Parser) -> Result<Self, RecordError> {
+        let attributes = body.take(1)?;
+        let time_delta = body.varlong()?;
+        let rest = body.0.clone();
+        let offset_delta = body.varint()?;
+        let key = body.bytes()?;
+        let is_tombstone = body.bytes()?.is_none();
+        body.headers()?;
+        if body.0.is_empty() {
+            Ok(Self {
+                attributes,
+                time_delta,
+                offset_delta,
+                key,
+                is_tombstone,
+                rest,
+            })
+        } else {
+            Err(RecordError::Malformed)
+        }
+    }
+
+    /// Appends the record with another timestamp delta.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, time_delta: i64) {
+        let mut delta = Vec::with_capacity(10);
+        write_varlong(&mut delta, time_delta);
+        let len = self.attributes.len() + delta.len() + self.rest.len();
+        write_varlong(out, i64::try_from(len).unwrap_or(i64::MAX));
+        out.extend_from_slice(&self.attributes);
+        out.extend_from_slice(&delta);
+        out.extend_from_slice(&self.rest);
+    }
+}
+
+fn write_varlong(out: &mut Vec<u8>, value: i64) {
+    let mut zigzag = ((value << 1) ^ (value >> 63)).cast_unsigned();
+    while zigzag >= 0x80 {
+        out.push(u8::try_from(zigzag & 0x7f).unwrap_or(0) | 0x80);
+        zigzag >>= 7;
+    }
+    out.push(u8::try_from(zigzag).unwrap_or(0));
+}
+
+/// All records of a batch, for compaction; their offsets lie within the batch and grow.
+pub(crate) fn raw_records(batch: &Batch, limits: &Limits) -> Result<Vec<RawRecord>, RecordError> {
+    let mut records = Records::decode(batch, limits, DecodeSite::Compaction)?;
+    let header = batch.header();
+    let mut found = Vec::new();
+    let mut least = 0;
+    while !records.bytes.is_empty() {
+        let body = take_prefixed(&mut records.bytes)?.ok_or(RecordError::Malformed)?;
+        let record = RawRecord::parse(Parser(body))?;
+        if !(least..=header.last_offset_delta).contains(&record.offset_delta) {
+            return Err(RecordError::Malformed);
+        }
+        least = record.offset_delta.saturating_add(1);
+        found.push(record);
+    }
+    let count = i32::try_from(found.len()).map_err(|_| RecordError::Malformed)?;
+    if count == header.record_count {
+        Ok(found)
+    } else {
+        Err(RecordError::Malformed)
     }
 }
 

@@ -183,8 +183,8 @@ impl Segment {
     }
 
     /// Whether nobody but the holder of this value can have the file open or open it; closes an idle handle.
-    pub(crate) fn is_let_go(&self, resources: &Resources) -> bool {
-        let alone = Arc::strong_count(&self.facts) == 1;
+    pub(crate) fn is_let_go(self: &Arc<Self>, resources: &Resources) -> bool {
+        let alone = Arc::strong_count(self) == 1 && Arc::strong_count(&self.facts) == 1;
         if alone {
             resources.forget_handle(self.facts.key);
         }
@@ -222,7 +222,7 @@ impl Segment {
         Ok(newest_of(max.map(|m| m.time), self.last_append()?))
     }
 
-    fn last_append(&self) -> io::Result<Timestamp> {
+    pub(crate) fn last_append(&self) -> io::Result<Timestamp> {
         let known = self.facts.last_append_ms.load(Ordering::Relaxed);
         if known != UNKNOWN_MS {
             return Ok(Timestamp(known));

@@ -18,6 +18,7 @@ use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::read_full;
 use crate::index_file::MaxTime;
 use crate::names::SegmentName;
+use crate::producers::MarkerRound;
 use crate::resources::{ReadBuffer, Resources};
 use crate::retention::ActiveAge;
 use crate::scan::{Expect, crc_holds};
@@ -127,6 +128,7 @@ pub struct ReadView {
     pub(crate) end_position: Position,
     pub(crate) growing_max: Option<MaxTime>,
     pub(crate) txns: TxnView,
+    pub(crate) round: MarkerRound,
     /// Whether the last segment grows: then `txns` knows what was aborted in it.
     pub(crate) growing: bool,
     pub(crate) active: Option<ActiveAge>,
@@ -136,6 +138,11 @@ impl ReadView {
     /// The first offset that may be read.
     pub fn start_offset(&self) -> Offset {
         self.start
+    }
+
+    /// Where the last segment begins, the only one that grows.
+    pub fn last_base(&self) -> Offset {
+        self.segments.last().map_or(self.start, |s| s.name.base)
     }
 
     /// The log end: the offset of the next record.
@@ -173,6 +180,11 @@ impl ReadView {
     /// Where reading committed records ends when everything below `visible` may be seen.
     pub fn last_stable_offset(&self, visible: Offset) -> Offset {
         self.txns.stable(visible.min(self.end)).max(self.start)
+    }
+
+    /// Markers seen so far; look at it before a coordinator is asked about a batch (`TxnOrigin`).
+    pub fn marker_round(&self) -> MarkerRound {
+        self.round
     }
 
     /// Where the oldest transaction begins that no marker has ended.

@@ -309,3 +309,29 @@ pub(crate) fn fetch_committed(raw: &mut Raw, topic: &TopicRef, offset: i64) -> C
         batches,
     }
 }
+
+/// Everything a reader of committed records gets of partition 0, in as many fetches as the broker likes: base offsets of
+/// batches, and producer id and first offset of what was aborted.
+pub(crate) fn read_committed(raw: &mut Raw, topic: &TopicRef) -> (Vec<i64>, Vec<(i64, i64)>) {
+    let (mut offsets, mut aborted) = (Vec::new(), Vec::new());
+    let mut next = 0;
+    loop {
+        let got = fetch_committed(raw, topic, next);
+        assert_eq!(got.code, codes::NONE);
+        let Some(last) = got.batches.last() else {
+            assert_eq!(
+                next, got.last_stable,
+                "nothing before the last stable offset"
+            );
+            return (offsets, aborted);
+        };
+        next = last.last_offset() + 1;
+        offsets.extend(got.batches.iter().map(|batch| batch.base_offset()));
+        aborted.extend(
+            got.aborted
+                .into_iter()
+                .filter(|a| !aborted.contains(a))
+                .collect::<Vec<_>>(),
+        );
+    }
+}

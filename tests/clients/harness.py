@@ -140,12 +140,12 @@ class Broker:
             raise RuntimeError(f"tripwires: {tripwires or 'none in /metrics'}")
 
 
-def java(main):
-    """The command of a Java program with everything Maven fetched on its class path."""
-    jars = os.path.join(CACHE, "java", "lib", "*")
+def java(main, module="java"):
+    """The command of a Java program with everything Maven fetched for a module on its class path."""
+    jars = os.path.join(CACHE, module, "lib", "*")
     if not glob.glob(jars):
-        raise RuntimeError("the Java client is not built; tests/run builds it")
-    return [*JAVA, "-cp", f"{os.path.join(CACHE, 'java', 'classes')}:{jars}", main]
+        raise RuntimeError(f"the Java module {module} is not built; tests/run builds it")
+    return [*JAVA, "-cp", f"{os.path.join(CACHE, module, 'classes')}:{jars}", main]
 
 
 def programs():

@@ -32,8 +32,8 @@ pub(super) struct Addition {
     partition: TxnPartition,
 }
 
-/// A transactional batch belongs to a transaction that its coordinator knows. Where
-/// the log ends is looked at before the coordinator is asked (P3 of storage's
+/// A transactional batch belongs to a transaction that its coordinator knows. The
+/// round of markers is looked at before the coordinator is asked (P3 of storage's
 /// producers).
 pub(super) fn gate(
     broker: &Broker,
@@ -54,10 +54,10 @@ pub(super) fn gate(
         epoch: header.producer_epoch,
     };
     let partition = TxnPartition::new(&topic.name, topic.id, passed.partition.index);
-    let end = passed.partition.view().end_offset();
+    let round = passed.partition.view().marker_round();
     match broker.txns.verify(id.as_str(), producer, &partition) {
         Ok(()) => Ok(Passed {
-            txn: TxnOrigin::VerifiedAt(end),
+            txn: TxnOrigin::VerifiedIn(round),
             ..passed
         }),
         Err(TxnError::NotInTransaction | TxnError::Concurrent) if version >= ADDS_FROM => {
@@ -141,7 +141,7 @@ fn settle(offer: &mut Offer, result: Result<(), TxnError>) {
     match (result, &mut *offer) {
         (Ok(()), Ok(passed)) => {
             passed.to_add = None;
-            passed.txn = TxnOrigin::VerifiedAt(passed.partition.view().end_offset());
+            passed.txn = TxnOrigin::VerifiedIn(passed.partition.view().marker_round());
         }
         (Err(error), _) => *offer = Err(refusal(error, ADDS_FROM)),
         (Ok(()), Err(_)) => {}

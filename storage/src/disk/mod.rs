@@ -72,6 +72,8 @@ pub trait DiskFile: Send + Sync + fmt::Debug + 'static {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
     /// Makes all data written so far durable.
     fn sync_data(&self) -> io::Result<()>;
+    /// Sets the time of the last write, for a file that takes the place of an older one.
+    fn set_modified(&self, time: Timestamp) -> io::Result<()>;
     /// Cuts or extends the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// The length of the file.

@@ -106,6 +106,11 @@ impl DiskFile for RealFile {
         self.0.sync_data()
     }
 
+    fn set_modified(&self, time: Timestamp) -> io::Result<()> {
+        let since = std::time::Duration::from_millis(time.0.max(0).unsigned_abs());
+        self.0.set_modified(std::time::UNIX_EPOCH + since)
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }

@@ -269,6 +269,11 @@ impl DiskFile for SimFile {
         self.shared.with(|s| s.sync((self.node, self.life)))
     }
 
+    fn set_modified(&self, time: Timestamp) -> io::Result<()> {
+        self.shared
+            .with(|s| s.set_modified((self.node, self.life), time))
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.shared.with(|s| s.set_len((self.node, self.life), len))
     }

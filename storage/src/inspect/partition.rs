@@ -12,7 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::disk::{DirEntry, Disk, DiskFile};
-use crate::names::{CHECKPOINT, MANIFEST, SNAPSHOT, SegmentName, TEMP_PREFIX, split_visible};
+use crate::names::{
+    CHECKPOINT, COMPACTION, MANIFEST, SNAPSHOT, SegmentName, TEMP_PREFIX, split_visible,
+};
 use crate::scan::BadBatch;
 use crate::types::{LeaderEpoch, Offset, PartitionIndex, Position, TopicId};
 
@@ -123,7 +125,7 @@ impl Place {
 impl Inspection<'_> {
     /// Names that are no segments.
     fn names(&mut self, entries: &[DirEntry]) {
-        let known = [MANIFEST, CHECKPOINT, SNAPSHOT];
+        let known = [MANIFEST, CHECKPOINT, SNAPSHOT, COMPACTION];
         for entry in entries.iter().filter(|e| !known.contains(&e.name.as_str())) {
             let stem = entry.name.rsplit_once('.');
             let ours = stem.is_some_and(|(stem, ext)| {

@@ -137,6 +137,12 @@ impl States {
         if self.remembered.get(&header.base_offset).is_some_and(same) {
             self.remembered.remove(&header.base_offset);
         }
+        if header.record_count == 0 && !header.has_producer() {
+            // Compacted away since the snapshot was made.
+            let (from, upto) = (header.base_offset, header.next_offset());
+            self.remembered
+                .retain(|base, _| *base < from || *base >= upto);
+        }
     }
 
     /// Where the durable prefix ends in a file that a newer epoch hides, only the offset counts.

@@ -2,6 +2,8 @@
 
 mod basic;
 mod batches;
+mod compaction;
+mod compaction_crash;
 mod crash;
 mod damage;
 mod faults;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use seawall_storage::disk::Disk;
 use seawall_storage::{
-    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Marker, MarkerValue,
-    Offered, Offset, OpenError, OpenOptions, PartitionIndex, ProducerEpoch, ProducerId,
-    ProducerRules, ReadSpec, Resources, Sequence, Stop, Timestamp, TopicId, TxnOrigin, TxnOutcome,
+    Attributes, Batch, BatchHeader, BatchVerdict, LeaderEpoch, Log, LogConfig, Marker, MarkerRound,
+    MarkerValue, Offered, Offset, OpenError, OpenOptions, PartitionIndex, ProducerEpoch,
+    ProducerId, ProducerRules, ReadSpec, Resources, Sequence, Stop, Timestamp, TopicId, TxnOrigin,
+    TxnOutcome,
 };
 
 pub(crate) const TOPIC: u128 = 0x5ea;
@@ -179,7 +180,7 @@ pub(crate) fn offered(batch: &Batch) -> Offered {
         txn: if batch.header().attributes.is_control() {
             TxnOrigin::Marker { again: false }
         } else {
-            TxnOrigin::VerifiedAt(Offset(i64::MAX))
+            TxnOrigin::VerifiedIn(MarkerRound(u64::MAX))
         },
     }
 }

@@ -105,7 +105,7 @@ fn nothing_transactional_is_written_that_no_coordinator_knows() {
     roll(&mut log);
     let first = transactional(1, 0, 0, 1);
     assert_eq!(offer(&mut log, &first, TxnOrigin::Unverified), INVALID);
-    let at = TxnOrigin::VerifiedAt(log.end_offset());
+    let at = TxnOrigin::VerifiedIn(log.read_view().marker_round());
     assert_eq!(offer(&mut log, &first, at), appended(0, 0));
     let second = transactional(1, 0, 1, 1);
     assert_eq!(
@@ -117,7 +117,7 @@ fn nothing_transactional_is_written_that_no_coordinator_knows() {
         INVALID,
         "no plain batch inside of a transaction"
     );
-    let verified = TxnOrigin::VerifiedAt(log.end_offset());
+    let verified = TxnOrigin::VerifiedIn(log.read_view().marker_round());
     put(&mut log, &marker(1, 0, TxnOutcome::Commit));
     let late = transactional(1, 0, 2, 1);
     assert_eq!(
@@ -125,7 +125,7 @@ fn nothing_transactional_is_written_that_no_coordinator_knows() {
         INVALID,
         "verified too early"
     );
-    let verified = TxnOrigin::VerifiedAt(log.end_offset());
+    let verified = TxnOrigin::VerifiedIn(log.read_view().marker_round());
     assert_eq!(offer(&mut log, &late, verified), appended(3, 3));
 }
 
@@ -143,21 +143,25 @@ fn a_marker_is_never_doubled_and_fences_what_was_verified_before_it() {
     };
     assert_eq!(offer(&mut log, &commit, again), appended(1, 1));
     assert_eq!(offer(&mut log, &commit, again), stands);
-    let verified = TxnOrigin::VerifiedAt(log.end_offset());
+    let verified = TxnOrigin::VerifiedIn(log.read_view().marker_round());
     assert_eq!(offer(&mut log, &commit, again), stands);
     let late = transactional(1, 4, 1, 1);
     assert_eq!(offer(&mut log, &late, verified), INVALID);
+    let in_time = TxnOrigin::VerifiedIn(log.read_view().marker_round());
+    assert_eq!(offer(&mut log, &late, in_time), appended(2, 2));
+    assert_eq!(offer(&mut log, &commit, again), appended(3, 3));
     assert_eq!(
         offer(&mut log, &marker(1, 3, TxnOutcome::Abort), again),
         FENCED
     );
     assert_eq!(
         offer(&mut log, &marker(1, 5, TxnOutcome::Abort), again),
-        appended(2, 2),
+        appended(4, 4),
         "a raised epoch is worth a marker: it fences"
     );
-    assert_eq!(one(&mut log, &late), FENCED);
-    assert_eq!(one(&mut log, &transactional(1, 5, 0, 1)), appended(3, 3));
+    let old = transactional(1, 4, 2, 1);
+    assert_eq!(one(&mut log, &old), FENCED);
+    assert_eq!(one(&mut log, &transactional(1, 5, 0, 1)), appended(5, 5));
     assert!(
         all_aborted(&log).is_empty(),
         "the second marker ended nothing"

@@ -398,11 +398,66 @@ impl ParsedBatch {
         self.bytes.slice(HEADER_LEN..)
     }
 
+    /// The records of a batch that is not compressed.
+    ///
+    /// # Panics
+    /// When the batch is compressed, or its bytes are no records.
+    #[must_use]
+    pub fn records(&self) -> Vec<SeenRecord> {
+        assert_eq!(self.attributes() & 7, 0, "compressed");
+        let mut rest = self.payload();
+        let mut records = Vec::new();
+        for _ in 0..self.count() {
+            let len = usize::try_from(take_varint(&mut rest)).expect("a length");
+            let mut body = rest.split_to(len).slice(1..);
+            let time = take_varint(&mut body);
+            let offset = take_varint(&mut body);
+            records.push(SeenRecord {
+                offset: self.base_offset() + offset,
+                timestamp: self.i64_at(at::BASE_TIMESTAMP) + time,
+                key: take_nullable(&mut body),
+                value: take_nullable(&mut body),
+            });
+        }
+        assert!(rest.is_empty(), "bytes behind the last record");
+        records
+    }
+
     /// Whether the checksum holds.
     #[must_use]
     pub fn crc_holds(&self) -> bool {
         self.i32_at(at::CRC).cast_unsigned() == crc32c::crc32c(&self.bytes[at::ATTRIBUTES..])
     }
+}
+
+/// One record of a parsed batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenRecord {
+    /// Its offset.
+    pub offset: i64,
+    /// Its timestamp.
+    pub timestamp: i64,
+    /// Key; `None` is null.
+    pub key: Option<Bytes>,
+    /// Value; `None` is null.
+    pub value: Option<Bytes>,
+}
+
+fn take_varint(bytes: &mut Bytes) -> i64 {
+    let mut raw = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let byte = bytes.split_to(1)[0];
+        raw |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    (raw >> 1).cast_signed() ^ -(raw & 1).cast_signed()
+}
+
+fn take_nullable(bytes: &mut Bytes) -> Option<Bytes> {
+    let len = usize::try_from(take_varint(bytes)).ok()?;
+    Some(bytes.split_to(len))
 }
 
 #[cfg(test)]

@@ -321,6 +321,11 @@ impl State {
         Ok(self.nodes[self.find(path, false)?].modified)
     }
 
+    pub(super) fn set_modified(&mut self, handle: Handle, time: Timestamp) -> io::Result<()> {
+        self.node(handle)?.modified = time;
+        Ok(())
+    }
+
     pub(super) fn set_len(&mut self, handle: Handle, len: u64) -> io::Result<()> {
         self.enter_simple(SimOp::SetLen)?;
         let node = self.node(handle)?;

@@ -1,0 +1,194 @@
+//! Putting a rewritten file in the place of the segments that it was made of (Z3, Z4).
+//!
+//! Owns:     the order: readers first, then the rename, then the removals.
+//! Does not: wait for readers; its caller asks `Swap::is_let_go`.
+//!
+//! Readers of newer views read the new file through a handle that is kept open, whatever its name, and nobody opens the old
+//! ones any more. When the last older view is gone, no old file is open (which matters on NFS), and the names change.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::disk::DiskFile;
+use crate::index_file::write_files;
+use crate::live_index::{IndexEntry, LiveIndex};
+use crate::log::Log;
+use crate::resources::Resources;
+use crate::segment::{LivePart, OpenSegment, Segment};
+use crate::types::{Offset, Position, Timestamp};
+
+use super::clean::NewFile;
+
+/// A run of segments rewritten into one file, synced, under a temporary name.
+#[derive(Debug)]
+pub struct Rewritten {
+    temp: PathBuf,
+    file: Arc<dyn DiskFile>,
+    bytes: Position,
+    entries: Vec<IndexEntry>,
+    old: Vec<Arc<Segment>>,
+    end: Offset,
+    last_append: Timestamp,
+    bytes_before: u64,
+}
+
+/// The log is not what it was when the segments were read: some of them are gone. The new file was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaleRewrite;
+
+impl Rewritten {
+    pub(super) fn new(old: Vec<Arc<Segment>>, new: NewFile, end: Offset) -> io::Result<Self> {
+        let mut bytes_before = 0_u64;
+        let mut last_append = Timestamp::NONE;
+        for segment in &old {
+            bytes_before = bytes_before.saturating_add(segment.bytes()?);
+            last_append = last_append.max(segment.last_append()?);
+        }
+        // So that its age after a restart is still that of its records.
+        new.file.set_modified(last_append)?;
+        Ok(Self {
+            temp: new.path,
+            file: new.file,
+            bytes: new.bytes,
+            entries: new.entries,
+            old,
+            end,
+            last_append,
+            bytes_before,
+        })
+    }
+
+    pub(super) fn bytes_before(&self) -> u64 {
+        self.bytes_before
+    }
+
+    pub(super) fn bytes_after(&self) -> u64 {
+        self.bytes.0
+    }
+
+    fn segment(&self, first: &Segment) -> Arc<Segment> {
+        let index = LiveIndex::default();
+        for entry in &self.entries {
+            index.push(*entry);
+        }
+        let live = LivePart {
+            index: Arc::new(index),
+            from: Position::ZERO,
+            from_offset: first.name.base,
+            last: self.entries.last().copied(),
+        };
+        let open = Arc::new(OpenSegment::new(Arc::clone(&self.file), self.bytes.0));
+        let segment =
+            Segment::new(first.name, &first.disk, &first.dir).with(Some(open), Some(live));
+        let max = self.entries.last().map(IndexEntry::max);
+        segment.facts.close(self.bytes, self.last_append, max);
+        Arc::new(segment)
+    }
+}
+
+/// A new segment that readers see already, while the disk still has the old names.
+#[derive(Debug)]
+pub struct Swap {
+    new: Arc<Segment>,
+    temp: PathBuf,
+    entries: Vec<IndexEntry>,
+    old: Vec<Arc<Segment>>,
+    renamed: bool,
+    resources: Arc<Resources>,
+}
+
+impl Log {
+    /// Shows a rewritten run in the place of its segments. Publish a new view, then drive the swap to its end before
+    /// anything else is rewritten or dropped.
+    pub fn splice(&mut self, run: Rewritten) -> Result<Swap, StaleRewrite> {
+        let place = run.old.first().and_then(|first| {
+            let mut all = self.segments.iter();
+            all.position(|s| Arc::ptr_eq(&s.facts, &first.facts))
+        });
+        let still = |at: usize| {
+            let there = self.segments.get(at..at + run.old.len());
+            let next = self.segments.get(at + run.old.len());
+            next.is_some_and(|next| next.name.base == run.end)
+                && there.is_some_and(|there| {
+                    let pairs = there.iter().zip(&run.old);
+                    pairs
+                        .into_iter()
+                        .all(|(a, b)| Arc::ptr_eq(&a.facts, &b.facts))
+                })
+        };
+        let Some(at) = place.filter(|at| still(*at)) else {
+            drop(self.disk.remove_file(&run.temp));
+            return Err(StaleRewrite);
+        };
+        let new = run.segment(&run.old[0]);
+        let mut segments = self.segments.to_vec();
+        segments.splice(at..at + run.old.len(), [Arc::clone(&new)]);
+        self.segments = segments.into();
+        let is_old = |s: &Arc<Segment>| run.old.iter().any(|o| Arc::ptr_eq(&o.facts, &s.facts));
+        self.index_owed.retain(|owed| !is_old(owed));
+        self.changed = true;
+        Ok(Swap {
+            new,
+            temp: run.temp,
+            entries: run.entries,
+            old: run.old,
+            renamed: false,
+            resources: Arc::clone(&self.resources),
+        })
+    }
+
+    /// The swap is over: the new file has its name, and needs no handle of its own.
+    pub fn swapped(&mut self, swap: &Swap) {
+        let light = |s: &Arc<Segment>| {
+            if Arc::ptr_eq(&s.facts, &swap.new.facts) {
+                Arc::new(s.with(None, None))
+            } else {
+                Arc::clone(s)
+            }
+        };
+        self.segments = self.segments.iter().map(light).collect();
+    }
+}
+
+impl Swap {
+    /// Whether no reader has an old file open or could open it.
+    pub fn is_let_go(&self) -> bool {
+        let mut old = self.old.iter();
+        old.all(|segment| segment.is_let_go(&self.resources))
+    }
+
+    /// Renames, syncs the directory, removes the other old files one by one (Z4). After an error it may be run again; a
+    /// crash leaves a right log wherever it comes.
+    pub fn run(&mut self) -> io::Result<()> {
+        let (disk, dir) = (Arc::clone(&self.new.disk), Arc::clone(&self.new.dir));
+        let name = self.new.name;
+        if !self.renamed {
+            // Those of the old file would speak of other positions.
+            for index in [name.index(), name.time_index()] {
+                ignore_missing(disk.remove_file(&dir.join(index)))?;
+            }
+            disk.rename(&self.temp, &dir.join(name.log()))?;
+            self.renamed = true;
+        }
+        disk.sync_dir(&dir)?;
+        while self.old.len() > 1 {
+            let next = self.old[1].name;
+            for file in [next.index(), next.time_index(), next.log()] {
+                ignore_missing(disk.remove_file(&dir.join(file)))?;
+            }
+            disk.sync_dir(&dir)?;
+            self.old.remove(1);
+        }
+        // A hint: without it the segment is walked when it is needed.
+        drop(write_files(&*disk, &dir, &name, &self.entries));
+        Ok(())
+    }
+}
+
+fn ignore_missing(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
