@@ -230,10 +230,14 @@ impl Log {
         &self.producers
     }
 
-    /// Base offsets of all batches that a producer may still be asked about: compaction leaves their headers.
+    /// Base offsets of all batches that a producer may still be asked about, and of the last marker of each: compaction
+    /// leaves their headers.
     pub fn remembered_batches(&self) -> HashSet<Offset> {
         let entries = self.producers.iter();
-        let batches = entries.flat_map(|(_, entry)| entry.batches().map(|past| past.base));
+        let batches = entries.flat_map(|(_, entry)| {
+            let data = entry.batches().map(|past| past.base);
+            data.chain(entry.last_marker)
+        });
         batches.collect()
     }
 

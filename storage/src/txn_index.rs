@@ -159,7 +159,7 @@ pub(crate) struct Fold {
 
 impl Fold {
     /// `before`: what is open already.
-    fn new(before: &[(ProducerId, Offset)]) -> Self {
+    pub(crate) fn new(before: &[(ProducerId, Offset)]) -> Self {
         Self {
             open: before.iter().copied().collect(),
             aborted: AbortedList::default(),
@@ -186,6 +186,11 @@ impl Fold {
                 }
             }
         }
+    }
+
+    /// Whether a transaction of this producer is open.
+    pub(crate) fn is_open(&self, producer: ProducerId) -> bool {
+        self.open.contains_key(&producer)
     }
 
     /// What the segment's batches said; what is open goes on in the next one.

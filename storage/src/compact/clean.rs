@@ -3,7 +3,7 @@
 //! Owns:     the verdict on each record and batch, and the new file.
 //! Does not: touch the log or replace a file (`swap.rs` does).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,13 @@ use crate::batch::{Batch, BatchHeader};
 use crate::disk::{Disk, DiskFile, read_full, write_all_at};
 use crate::index_file::EntryBuilder;
 use crate::live_index::IndexEntry;
+use crate::marker::read_marker;
 use crate::names::{SegmentName, TEMP_PREFIX};
 use crate::records::{Limits, RawRecord, raw_records};
 use crate::scan::{CHUNK_BYTES, Expect, Found, Scan, Step};
-use crate::types::{LeaderEpoch, Offset, Position, Timestamp, narrow, wide};
+use crate::transactions::AbortedTxn;
+use crate::txn_index::{Fold, SegmentTxns};
+use crate::types::{LeaderEpoch, Offset, Position, ProducerId, Timestamp, narrow, wide};
 
 use super::encode::{Made, emptied, filtered, gap};
 use super::map::OffsetMap;
@@ -35,6 +38,8 @@ pub(super) struct Rules<'a> {
     pub(super) delete_retention_ms: i64,
     /// Base offsets of batches that producers may still be asked about.
     pub(super) keep: &'a HashSet<Offset>,
+    /// Transactions that were aborted, by producer, in order.
+    pub(super) aborted: &'a HashMap<ProducerId, Vec<AbortedTxn>>,
     pub(super) limits: Limits,
 }
 
@@ -60,6 +65,7 @@ pub(super) struct NewFile {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) bytes: Position,
     pub(super) entries: Vec<IndexEntry>,
+    pub(super) txns: SegmentTxns,
 }
 
 /// Why a run was not rewritten.
@@ -81,6 +87,8 @@ pub(super) struct Cleaner<'a> {
     pub(super) stats: &'a mut Stats,
     /// A batch behind which tombstones stay, since nobody knows what it holds.
     pub(super) opaque: &'a mut bool,
+    /// Transactions as the batches that stay tell of them.
+    pub(super) fold: &'a mut Fold,
     pub(super) throttle: &'a mut dyn Throttle,
 }
 
@@ -93,7 +101,8 @@ impl Cleaner<'_> {
     ) -> Result<Option<NewFile>, CleanError> {
         let mut writing = Writing { out, gap: None };
         let done = self.rewrite(&mut writing, sources);
-        let finished = done.and_then(|()| Ok(writing.out.finish()?));
+        let txns = self.fold.segment_end();
+        let finished = done.and_then(|()| Ok(writing.out.finish(txns)?));
         finished.inspect_err(|_| writing.out.abandon())
     }
 
@@ -128,6 +137,7 @@ impl Cleaner<'_> {
             self.throttle.took(wide(bytes.len()))?;
             let batch = Batch::parse_one(&bytes).map_err(|_| corrupt)?;
             let verdict = self.judge(&batch);
+            self.note_transaction(&batch, &verdict);
             to.step(&found, &batch, verdict)?;
         }
         Ok(())
@@ -142,14 +152,40 @@ impl Cleaner<'_> {
                 Verdict::Gone
             };
         }
-        let known = !header.attributes.is_transactional() && !header.attributes.is_control();
         match raw_records(batch, &self.rules.limits) {
-            Ok(records) if known => self.filter(header, &records),
-            decoded => {
-                self.stats.opaque_batches += u64::from(decoded.is_err());
+            Ok(records) if header.attributes.is_control() => self.judge_marker(header, &records),
+            Ok(records) => self.filter(header, &records),
+            Err(_) => {
+                self.stats.opaque_batches += 1;
                 *self.opaque = true;
                 Verdict::Keep
             }
+        }
+    }
+
+    /// A marker stays as long as any batch of its transaction does, and then for its horizon: readers who have seen such
+    /// a batch wait for it (KIP-534).
+    fn judge_marker(&mut self, header: &BatchHeader, records: &[RawRecord]) -> Verdict {
+        let needed = header.last_offset() >= self.rules.map_end
+            || self.fold.is_open(header.producer_id)
+            || self.is_asked_for(header);
+        if needed {
+            return Verdict::Keep;
+        }
+        if header.attributes.has_delete_horizon() {
+            let ripe = header.base_timestamp <= self.rules.now && !*self.opaque;
+            return if ripe { Verdict::Gone } else { Verdict::Keep };
+        }
+        let all: Vec<&RawRecord> = records.iter().collect();
+        let made = filtered(header, &all, Some(self.rules.horizon_from_now()));
+        made.map_or(Verdict::Keep, Verdict::Replace)
+    }
+
+    fn note_transaction(&mut self, batch: &Batch, verdict: &Verdict) {
+        let header = batch.header();
+        if !matches!(verdict, Verdict::Gone) {
+            self.fold
+                .batch(header, read_marker(header, batch.payload()));
         }
     }
 
@@ -161,10 +197,11 @@ impl Cleaner<'_> {
         let ripe = header.attributes.has_delete_horizon()
             && header.base_timestamp <= self.rules.now
             && !*self.opaque;
+        let fate = (ripe, is_aborted(self.rules.aborted, header));
         let mut tombstones = false;
         let stays = |record: &&RawRecord| {
             let offset = header.base_offset.plus(i64::from(record.offset_delta));
-            let stays = self.rules.stays(record, offset, ripe);
+            let stays = self.rules.stays(record, offset, fate);
             tombstones |= stays && record.is_tombstone;
             stays
         };
@@ -186,9 +223,12 @@ impl Cleaner<'_> {
 }
 
 impl Rules<'_> {
-    fn stays(&self, record: &RawRecord, offset: Offset, ripe: bool) -> bool {
+    fn stays(&self, record: &RawRecord, offset: Offset, (ripe, aborted): (bool, bool)) -> bool {
         if offset >= self.map_end {
             return true;
+        }
+        if aborted {
+            return false;
         }
         // Without a key it has no place in a compacted log, as in Kafka.
         let Some(key) = &record.key else {
@@ -203,8 +243,29 @@ impl Rules<'_> {
         let wanted = tombstones
             && !header.attributes.has_delete_horizon()
             && header.last_offset() < self.map_end;
-        wanted.then(|| Timestamp(self.now.0.saturating_add(self.delete_retention_ms)))
+        wanted.then(|| self.horizon_from_now())
     }
+
+    fn horizon_from_now(&self) -> Timestamp {
+        Timestamp(self.now.0.saturating_add(self.delete_retention_ms))
+    }
+}
+
+/// Whether a batch belongs to a transaction that was aborted.
+pub(super) fn is_aborted(
+    aborted: &HashMap<ProducerId, Vec<AbortedTxn>>,
+    header: &BatchHeader,
+) -> bool {
+    let of_producer = header
+        .attributes
+        .is_transactional()
+        .then(|| aborted.get(&header.producer_id))
+        .flatten();
+    let Some(all) = of_producer else { return false };
+    let base = header.base_offset;
+    let after = all.partition_point(|txn| txn.first_offset <= base);
+    let last = after.checked_sub(1).and_then(|at| all.get(at));
+    last.is_some_and(|txn| base <= txn.last_offset)
 }
 
 /// Removed batches in a row that no batch stands for yet.
@@ -360,7 +421,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    fn finish(&mut self) -> io::Result<Option<NewFile>> {
+    fn finish(&mut self, txns: SegmentTxns) -> io::Result<Option<NewFile>> {
         self.flush()?;
         let Some(file) = &self.file else {
             return Ok(None);
@@ -373,6 +434,7 @@ impl<'a> Output<'a> {
             file: Arc::clone(file),
             bytes: self.at,
             entries: std::mem::replace(&mut self.builder, none).finish(),
+            txns,
         }))
     }
 

@@ -7,7 +7,8 @@
 //! # Invariants
 //! Z1. Compaction never changes which offsets a file covers: batches that are gone are stood for by an empty batch, so that
 //!     a compacted segment is as gapless as any, and recovery, readers and `verify` need no other rule for it.
-//! Z2. A record goes only if a later one of its key stays, if it is a tombstone whose horizon has passed, or has no key.
+//! Z2. A record goes only if a later one of its key stays, if it is a tombstone whose horizon has passed, if it has no key,
+//!     or if its transaction was aborted. A marker goes after the last batch of its transaction, and after its horizon.
 //! Z3. Every mixture of old and new files, from the oldest on, is a right log: new files replace old ones in offset order,
 //!     each durable before the next. So a tombstone never goes before what it deletes (KIP-534), whatever a crash leaves.
 //! Z4. One rename makes a new file the segment: it has the name of the first segment of its run. What it holds beyond that
@@ -24,7 +25,7 @@ mod map;
 mod progress;
 mod swap;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -34,10 +35,12 @@ use crate::records::{Limits, raw_records};
 use crate::resources::Resources;
 use crate::scan::{CHUNK_BYTES, Expect, HEADER_CHUNK_BYTES, Scan, Step};
 use crate::segment::Segment;
-use crate::types::{LeaderEpoch, Offset, Position, Timestamp};
+use crate::transactions::AbortedTxn;
+use crate::txn_index::Fold;
+use crate::types::{LeaderEpoch, Offset, Position, ProducerId, Timestamp};
 use crate::view::ReadView;
 
-use clean::{CleanError, Cleaner, Output, Rules, Source};
+use clean::{CleanError, Cleaner, Output, Rules, Source, is_aborted};
 use map::OffsetMap;
 
 pub use progress::{read_progress, write_progress};
@@ -210,6 +213,14 @@ pub struct CompactionTask {
     pub now: Timestamp,
 }
 
+fn by_producer(aborted: Vec<AbortedTxn>) -> HashMap<ProducerId, Vec<AbortedTxn>> {
+    let mut all: HashMap<ProducerId, Vec<AbortedTxn>> = HashMap::new();
+    for txn in aborted {
+        all.entry(txn.producer).or_default().push(txn);
+    }
+    all
+}
+
 /// One pass over a log.
 #[derive(Debug)]
 pub struct Compaction {
@@ -222,6 +233,10 @@ pub struct Compaction {
     /// Segments that were not looked at yet, and where they end. Those that were are let go, or they could not be removed.
     left: VecDeque<(Arc<Segment>, Offset)>,
     opaque: bool,
+    aborted: HashMap<ProducerId, Vec<AbortedTxn>>,
+    fold: Fold,
+    /// No run that could not be read lies behind: the fold knows all transactions.
+    fold_is_whole: bool,
     /// What it did so far.
     pub stats: Stats,
 }
@@ -249,6 +264,9 @@ impl Compaction {
             map_end: dirty.from,
             left: VecDeque::new(),
             opaque: false,
+            aborted: by_producer(view.aborted_in(view.start, dirty.upto)?),
+            fold: Fold::default(),
+            fold_is_whole: true,
             stats: Stats::default(),
         };
         pass.read_keys(view, &dirty, throttle)?;
@@ -318,8 +336,9 @@ impl Compaction {
         if header.next_offset() <= from {
             return Ok(true);
         }
-        if header.attributes.is_transactional() || header.attributes.is_control() {
-            return Ok(false);
+        if header.attributes.is_control() || is_aborted(&self.aborted, &header) {
+            self.map_end = self.map_end.max(header.next_offset());
+            return Ok(true);
         }
         throttle.took(found.end.since(found.position))?;
         let bytes = bytes::Bytes::copy_from_slice(scan.whole(&found)?.unwrap_or_default());
@@ -405,12 +424,14 @@ impl Compaction {
                 delete_retention_ms: i64::try_from(self.rules.delete_retention_ms)
                     .unwrap_or(i64::MAX),
                 keep: &self.keep,
+                aborted: &self.aborted,
                 limits: Limits {
                     bytes_max: self.rules.batch_bytes_max,
                 },
             },
             stats: &mut self.stats,
             opaque: &mut self.opaque,
+            fold: &mut self.fold,
             throttle,
         };
         let new = match cleaner.run(out, &sources) {
@@ -424,12 +445,13 @@ impl Compaction {
                 );
                 self.stats.damaged += 1;
                 self.opaque = true;
+                self.fold_is_whole = false;
                 return Ok(None);
             }
         };
         let end = sources.last().map_or(first.end, |s| s.end);
         let old = run.into_iter().map(|(segment, _)| segment).collect();
-        let rewritten = Rewritten::new(old, new, end)?;
+        let rewritten = Rewritten::new(old, new, end, self.fold_is_whole)?;
         self.stats.bytes_before += rewritten.bytes_before();
         self.stats.bytes_after += rewritten.bytes_after();
         Ok(Some(rewritten))

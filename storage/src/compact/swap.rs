@@ -16,6 +16,7 @@ use crate::live_index::{IndexEntry, LiveIndex};
 use crate::log::Log;
 use crate::resources::Resources;
 use crate::segment::{LivePart, OpenSegment, Segment};
+use crate::txn_index::SegmentTxns;
 use crate::types::{Offset, Position, Timestamp};
 
 use super::clean::NewFile;
@@ -27,6 +28,7 @@ pub struct Rewritten {
     file: Arc<dyn DiskFile>,
     bytes: Position,
     entries: Vec<IndexEntry>,
+    txns: Option<Arc<SegmentTxns>>,
     old: Vec<Arc<Segment>>,
     end: Offset,
     last_append: Timestamp,
@@ -38,7 +40,12 @@ pub struct Rewritten {
 pub struct StaleRewrite;
 
 impl Rewritten {
-    pub(super) fn new(old: Vec<Arc<Segment>>, new: NewFile, end: Offset) -> io::Result<Self> {
+    pub(super) fn new(
+        old: Vec<Arc<Segment>>,
+        new: NewFile,
+        end: Offset,
+        txns_known: bool,
+    ) -> io::Result<Self> {
         let mut bytes_before = 0_u64;
         let mut last_append = Timestamp::NONE;
         for segment in &old {
@@ -52,6 +59,7 @@ impl Rewritten {
             file: new.file,
             bytes: new.bytes,
             entries: new.entries,
+            txns: txns_known.then(|| Arc::new(new.txns)),
             old,
             end,
             last_append,
@@ -83,7 +91,7 @@ impl Rewritten {
             Segment::new(first.name, &first.disk, &first.dir).with(Some(open), Some(live));
         let max = self.entries.last().map(IndexEntry::max);
         segment.facts.close(self.bytes, self.last_append, max);
-        Arc::new(segment)
+        Arc::new(segment.with_txns(self.txns.clone()))
     }
 }
 
@@ -93,6 +101,8 @@ pub struct Swap {
     new: Arc<Segment>,
     temp: PathBuf,
     entries: Vec<IndexEntry>,
+    txns: Option<Arc<SegmentTxns>>,
+    end: Offset,
     old: Vec<Arc<Segment>>,
     renamed: bool,
     resources: Arc<Resources>,
@@ -132,6 +142,8 @@ impl Log {
             new,
             temp: run.temp,
             entries: run.entries,
+            txns: run.txns,
+            end: run.end,
             old: run.old,
             renamed: false,
             resources: Arc::clone(&self.resources),
@@ -142,7 +154,7 @@ impl Log {
     pub fn swapped(&mut self, swap: &Swap) {
         let light = |s: &Arc<Segment>| {
             if Arc::ptr_eq(&s.facts, &swap.new.facts) {
-                Arc::new(s.with(None, None))
+                Arc::new(s.with(None, None).with_txns(None))
             } else {
                 Arc::clone(s)
             }
@@ -165,7 +177,7 @@ impl Swap {
         let name = self.new.name;
         if !self.renamed {
             // Those of the old file would speak of other positions.
-            for index in [name.index(), name.time_index()] {
+            for index in [name.index(), name.time_index(), name.txn_index()] {
                 ignore_missing(disk.remove_file(&dir.join(index)))?;
             }
             disk.rename(&self.temp, &dir.join(name.log()))?;
@@ -174,13 +186,17 @@ impl Swap {
         disk.sync_dir(&dir)?;
         while self.old.len() > 1 {
             let next = self.old[1].name;
-            for file in [next.index(), next.time_index(), next.log()] {
+            let indexes = [next.index(), next.time_index(), next.txn_index()];
+            for file in indexes.into_iter().chain([next.log()]) {
                 ignore_missing(disk.remove_file(&dir.join(file)))?;
             }
             disk.sync_dir(&dir)?;
             self.old.remove(1);
         }
-        // A hint: without it the segment is walked when it is needed.
+        // Hints: without them the segment is walked when they are needed.
+        if let Some(txns) = &self.txns {
+            drop(txns.write(&*disk, &dir, &name, self.end));
+        }
         drop(write_files(&*disk, &dir, &name, &self.entries));
         Ok(())
     }

@@ -15,7 +15,7 @@ use seawall_storage::{
 };
 
 use crate::support::{
-    Setup, TOPIC, append, assert_contiguous, close, flush, header, parse, read_all, roll, seal,
+    Setup, TOPIC, append, assert_contiguous, close, header, parse, read_all, roll, seal,
 };
 
 pub(crate) const DIR: &str = "/topic/3";
@@ -72,7 +72,7 @@ fn nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
     }
 }
 
-fn payload(pairs: &[(Option<&str>, Option<&str>)]) -> Vec<u8> {
+pub(crate) fn payload(pairs: &[(Option<&str>, Option<&str>)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (delta, (key, value)) in pairs.iter().enumerate() {
         let delta = i64::try_from(delta).expect("small");
@@ -90,7 +90,7 @@ fn payload(pairs: &[(Option<&str>, Option<&str>)]) -> Vec<u8> {
     out
 }
 
-fn fields(count: usize, time: i64) -> BatchHeader {
+pub(crate) fn fields(count: usize, time: i64) -> BatchHeader {
     let count = i32::try_from(count).expect("small");
     BatchHeader {
         max_timestamp: Timestamp(time + 10 * i64::from(count - 1)),
@@ -121,7 +121,7 @@ fn text(bytes: Option<Bytes>) -> Option<String> {
 }
 
 /// Offset, key, value and timestamp of all records.
-fn rows(batches: &[Batch]) -> Vec<Row> {
+pub(crate) fn rows(batches: &[Batch]) -> Vec<Row> {
     let records = batches.iter().flat_map(|batch| {
         Records::decode(batch, &Limits::default(), DecodeSite::Tool).expect("decode")
     });
@@ -156,7 +156,10 @@ pub(crate) fn all_rows(log: &Log) -> Vec<Row> {
 }
 
 pub(crate) fn checkpoint(log: &mut Log) -> std::io::Result<()> {
-    flush(log);
+    if let Some(point) = log.flush_point() {
+        point.file.sync_data()?;
+        log.mark_synced(&point);
+    }
     if let Some(plan) = log.checkpoint_plan(Timestamp(2_000_000)) {
         log.checkpoint_done(Some(plan.run()?));
     }
@@ -189,6 +192,7 @@ pub(crate) fn compact(
     let clean = read_progress(disk, Path::new(DIR), id, index);
     let limit = log.snapshot_offset(Offset(0)).min(log.durable_offset());
     let view = log.read_view();
+    let limit = view.last_stable_offset(limit);
     let dirty = view.dirty(clean, rules, Timestamp(now), limit)?;
     let Some(dirty) = dirty.filter(|dirty| dirty.is_due) else {
         return Ok(CompactionStats::default());

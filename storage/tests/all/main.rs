@@ -4,6 +4,7 @@ mod basic;
 mod batches;
 mod compaction;
 mod compaction_crash;
+mod compaction_txns;
 mod crash;
 mod damage;
 mod faults;

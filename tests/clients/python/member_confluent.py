@@ -1,12 +1,15 @@
 """A group member with confluent-kafka (librdkafka), of either group protocol."""
 
+import time
+
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from member import Member
 
-# The broker does not know the member any more, or somebody else is it now.
-EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_INSTANCE_ID,
-            KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED)
+# The broker does not know the member any more, or somebody else is it now. An illegal generation is none of these: with
+# cooperative rebalances a member goes on with what it keeps, and its commit may cross the begin of the next generation.
+EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED)
+PATIENCE_S = 30
 
 
 def config(options):
@@ -37,12 +40,13 @@ def commit(member, consumer, messages):
         member.say("record", message.partition(), message.offset(), message.value().decode())
         ends[message.partition()] = message.offset() + 1
     offsets = [TopicPartition(member.options["topic"], partition, offset) for partition, offset in ends.items()]
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             consumer.commit(offsets=offsets, asynchronous=False)
             break
         except KafkaException as error:
-            if error.args[0].code() in EXPELLED:
+            if error.args[0].code() in EXPELLED or time.monotonic() > deadline:
                 raise
             member.say("retry", error)
     for partition, offset in ends.items():
