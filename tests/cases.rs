@@ -25,6 +25,7 @@ mod cases {
     mod tools;
     mod topics;
     mod transactions;
+    mod txn_admin;
     mod txn_calls;
     mod txn_crashes;
 }

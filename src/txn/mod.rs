@@ -26,6 +26,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use seawall_storage::disk::Disk;
@@ -52,8 +53,30 @@ const HELD_MS: i64 = 2_000;
 /// How often transactional ids that nobody uses are looked for.
 const EXPIRY_SWEEP_MS: i64 = 60_000;
 
+/// The time of transactions, in ms since the epoch: right when the broker starts, and steady from then on, so that a clock
+/// that is set neither ends a transaction nor keeps it (d14).
+struct Clock {
+    wall_ms: i64,
+    started: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self {
+            wall_ms: now().get(),
+            started: Instant::now(),
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        let passed = i64::try_from(self.started.elapsed().as_millis());
+        self.wall_ms.saturating_add(passed.unwrap_or(i64::MAX))
+    }
+}
+
 /// See the module.
 pub struct Transactions {
+    clock: Clock,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     claim: Arc<DirClaim>,
@@ -68,6 +91,7 @@ impl Transactions {
     pub(crate) fn open(cluster: &Cluster, disk: &Arc<dyn Disk>, config: &Config) -> Self {
         let dir = cluster.dir.join(DIR);
         let slots = (0..SLOTS).map(|number| Slot::open(&**disk, &dir, number));
+        let clock = Clock::new();
         Self {
             slots: slots.collect(),
             disk: Arc::clone(disk),
@@ -75,7 +99,8 @@ impl Transactions {
             claim: Arc::clone(&cluster.claim),
             timeout_max_ms: config.transaction_timeout_max_ms,
             expiration_ms: config.transactional_id_expiration_ms,
-            expired_ms: AtomicI64::new(now().get()),
+            expired_ms: AtomicI64::new(clock.now_ms()),
+            clock,
         }
     }
 
@@ -169,6 +194,11 @@ impl Transactions {
         Ok(state.entries.get(id).and_then(|entry| entry.txn.clone()))
     }
 
+    /// The time by which transactions age.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
     /// All of them, in no order.
     pub(crate) fn all(&self) -> Vec<(Arc<str>, Txn)> {
         let mut all = Vec::new();
@@ -186,13 +216,7 @@ impl Transactions {
     /// What is due by the clock: transactions that take too long, commands that have
     /// waited enough, files behind memory, ids that nobody uses.
     pub(crate) fn sweep(&self, broker: &Arc<Broker>) {
-        let now_ms = now().get();
-        for (id, txn) in self.all() {
-            if txn.is_overdue(now_ms) {
-                log::info!("transactional id {id:?}: its transaction took too long, it is aborted");
-                self.submit(broker, &id, Command::Expire, Box::new(drop));
-            }
-        }
+        let now_ms = self.now_ms();
         let due = now_ms.saturating_sub(self.expired_ms.load(Ordering::Relaxed));
         let expire = due >= EXPIRY_SWEEP_MS;
         if expire {
@@ -203,7 +227,7 @@ impl Transactions {
             if expire {
                 forget_expired(&mut state, self.expiration_ms, now_ms);
             }
-            let late = take_late(&mut state, now_ms);
+            let (late, overdue) = take_late(&mut state, now_ms);
             if state.dirty {
                 self.request_write(broker, slot, state);
             } else {
@@ -211,6 +235,10 @@ impl Transactions {
             }
             for job in late {
                 (job.reply)(Err(TxnError::Concurrent));
+            }
+            for id in overdue {
+                log::info!("transactional id {id:?}: its transaction took too long and is aborted");
+                self.submit(broker, &id, Command::Expire, Box::new(drop));
             }
         }
     }
@@ -245,7 +273,7 @@ impl Transactions {
         let done = entry
             .txn
             .as_ref()
-            .and_then(|txn| machine::complete(txn, now().get()));
+            .and_then(|txn| machine::complete(txn, self.now_ms()));
         if done.is_none() {
             return;
         }
@@ -287,7 +315,7 @@ impl Transactions {
             drop(state);
             return (job.reply)(Err(TxnError::Concurrent));
         }
-        let now_ms = now().get();
+        let now_ms = self.now_ms();
         match machine::decide(entry.txn.as_ref(), &job.command, job.fresh, now_ms) {
             Decision::Answer(answer) => {
                 if entry.is_nothing() {
@@ -503,10 +531,13 @@ fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
     state.dirty |= state.entries.len() != before;
 }
 
-/// Commands that have waited long enough for a decision to be carried out.
-fn take_late(state: &mut State, now_ms: i64) -> Vec<Job> {
-    let mut late = Vec::new();
-    for entry in state.entries.values_mut() {
+/// Commands that have waited long enough for a decision to be carried out, and ids whose transaction takes too long.
+fn take_late(state: &mut State, now_ms: i64) -> (Vec<Job>, Vec<Arc<str>>) {
+    let (mut late, mut overdue) = (Vec::new(), Vec::new());
+    for (id, entry) in &mut state.entries {
+        if entry.txn.as_ref().is_some_and(|txn| txn.is_overdue(now_ms)) {
+            overdue.push(Arc::clone(id));
+        }
         let held = std::mem::take(&mut entry.held);
         for (job, since) in held {
             if now_ms.saturating_sub(since) >= HELD_MS {
@@ -516,7 +547,7 @@ fn take_late(state: &mut State, now_ms: i64) -> Vec<Job> {
             }
         }
     }
-    late
+    (late, overdue)
 }
 
 fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
