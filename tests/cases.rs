@@ -26,7 +26,6 @@ mod cases {
     mod topics;
     mod transactions;
     mod txn_admin;
-    mod txn_calls;
     mod txn_crashes;
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use seawall_storage::disk::Disk;
 
 pub use machine::{Command, TxnError};
@@ -82,6 +82,7 @@ pub struct Transactions {
     claim: Arc<DirClaim>,
     timeout_max_ms: i64,
     expiration_ms: i64,
+    stall_ms: i64,
     slots: Vec<Slot>,
     expired_ms: AtomicI64,
 }
@@ -99,6 +100,7 @@ impl Transactions {
             claim: Arc::clone(&cluster.claim),
             timeout_max_ms: config.transaction_timeout_max_ms,
             expiration_ms: config.transactional_id_expiration_ms,
+            stall_ms: i64::try_from(config.flush_stall_timeout_ms).unwrap_or(i64::MAX),
             expired_ms: AtomicI64::new(clock.now_ms()),
             clock,
         }
@@ -227,6 +229,7 @@ impl Transactions {
             if expire {
                 forget_expired(&mut state, self.expiration_ms, now_ms);
             }
+            let hung = take_hung(&mut state, now_ms.saturating_sub(self.stall_ms));
             let (late, overdue) = take_late(&mut state, now_ms);
             if state.dirty {
                 self.request_write(broker, slot, state);
@@ -236,6 +239,7 @@ impl Transactions {
             for job in late {
                 (job.reply)(Err(TxnError::Concurrent));
             }
+            hung.tell();
             for id in overdue {
                 log::info!("transactional id {id:?}: its transaction took too long and is aborted");
                 self.submit(broker, &id, Command::Expire, Box::new(drop));
@@ -309,7 +313,7 @@ impl Transactions {
         let entry = state.entries.entry(Arc::clone(id)).or_default();
         if entry.busy {
             if entry.waiting.len() < WAITING_MAX {
-                entry.waiting.push_back(job);
+                entry.waiting.push_back((job, self.now_ms()));
                 return;
             }
             drop(state);
@@ -338,8 +342,12 @@ impl Transactions {
                 entry.busy = true;
                 entry.staged = Some(*next);
                 let id = Arc::clone(id);
-                let reply = job.reply;
-                state.owed.push(Owed { id, reply, answer });
+                state.owed.push(Owed {
+                    id,
+                    reply: Arc::new(Mutex::new(Some(job.reply))),
+                    answer,
+                    since_ms: now_ms,
+                });
                 self.request_write(broker, slot, state);
             }
         }
@@ -443,9 +451,9 @@ impl Transactions {
 
     fn tell(&self, broker: &Arc<Broker>, told: Vec<Told>) {
         for told in told {
-            (told.reply)(told.answer);
+            told.owed.tell(told.owed.answer);
             if let Some(txn) = told.decided {
-                markers::carry_out(broker, &told.id, &txn, false);
+                markers::carry_out(broker, &told.owed.id, &txn, false);
             }
         }
     }
@@ -462,9 +470,7 @@ impl Drop for StagingGuard {
 
 /// What goes out after a write.
 struct Told {
-    id: Arc<str>,
-    reply: Reply,
-    answer: Result<Producer, TxnError>,
+    owed: Owed,
     /// A decision that is durable now.
     decided: Option<Txn>,
 }
@@ -475,8 +481,9 @@ type Waiting = (Arc<str>, Vec<Job>);
 /// After a write: what was staged holds, or is given up.
 fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<Waiting>) {
     let (mut told, mut waiting) = (Vec::new(), Vec::new());
-    for Owed { id, reply, answer } in owed {
-        let Some(entry) = state.entries.get_mut(&id) else {
+    state.writing_for.clear();
+    for mut owed in owed {
+        let Some(entry) = state.entries.get_mut(&owed.id) else {
             continue;
         };
         let staged = entry.staged.take();
@@ -485,21 +492,14 @@ fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<W
             decided = txn.phase.decided().map(|_| txn.clone());
             entry.txn = Some(txn);
         }
-        let jobs = idle_again(state, &id);
+        let jobs = idle_again(state, &owed.id);
         if !jobs.is_empty() {
-            waiting.push((Arc::clone(&id), jobs));
+            waiting.push((Arc::clone(&owed.id), jobs));
         }
-        let answer = if stored {
-            answer
-        } else {
-            Err(TxnError::Unavailable)
-        };
-        told.push(Told {
-            id,
-            reply,
-            answer,
-            decided,
-        });
+        if !stored {
+            owed.answer = Err(TxnError::Unavailable);
+        }
+        told.push(Told { owed, decided });
     }
     if !stored {
         // What was lazily ahead of the file still is.
@@ -518,7 +518,7 @@ fn idle_again(state: &mut State, id: &Arc<str>) -> Vec<Job> {
     if entry.is_nothing() {
         state.entries.remove(id);
     }
-    waiting.into()
+    waiting.into_iter().map(|(job, _)| job).collect()
 }
 
 fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
@@ -529,6 +529,45 @@ fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
         !(quiet && entry.txn.as_ref().is_some_and(expired))
     });
     state.dirty |= state.entries.len() != before;
+}
+
+/// Who has waited too long for a disk that hangs.
+struct Hung {
+    owed: Vec<Owed>,
+    jobs: Vec<Job>,
+}
+
+impl Hung {
+    /// What they asked for may still come true.
+    fn tell(self) {
+        for owed in self.owed {
+            owed.tell(Err(TxnError::Unavailable));
+        }
+        for job in self.jobs {
+            (job.reply)(Err(TxnError::Unavailable));
+        }
+    }
+}
+
+/// Those who wait since `limit_ms` or longer. Their changes stay on their way.
+fn take_hung(state: &mut State, limit_ms: i64) -> Hung {
+    let owed = state.owed.iter().chain(&state.writing_for);
+    let owed = owed.filter(|owed| owed.since_ms <= limit_ms).cloned();
+    let mut hung = Hung {
+        owed: owed.collect(),
+        jobs: Vec::new(),
+    };
+    for entry in state.entries.values_mut() {
+        while entry
+            .waiting
+            .front()
+            .is_some_and(|(_, since)| *since <= limit_ms)
+        {
+            hung.jobs
+                .extend(entry.waiting.pop_front().map(|(job, _)| job));
+        }
+    }
+    hung
 }
 
 /// Commands that have waited long enough for a decision to be carried out, and ids whose transaction takes too long.

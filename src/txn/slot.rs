@@ -55,8 +55,8 @@ pub struct Entry {
     pub staged: Option<Txn>,
     /// Whether a change or a producer id is on its way.
     pub busy: bool,
-    /// Commands that came meanwhile.
-    pub waiting: VecDeque<Job>,
+    /// Commands that came meanwhile, and since when, in ms.
+    pub waiting: VecDeque<(Job, i64)>,
     /// Commands that wait until a decision is carried out, and since when, in ms.
     pub held: Vec<(Job, i64)>,
     /// Offsets that were let into the transaction and are on their way to their
@@ -72,14 +72,27 @@ impl Entry {
     }
 }
 
-/// An answer that waits for the next write.
+/// An answer that waits for a write.
+#[derive(Clone)]
 pub struct Owed {
     /// Whose change it is.
     pub id: Arc<str>,
-    /// Who is told.
-    pub reply: Reply,
+    /// Who is told; taken by who tells, once.
+    pub reply: Arc<Mutex<Option<Reply>>>,
     /// What, if the write succeeds.
     pub answer: Result<Producer, TxnError>,
+    /// Since when it waits, in ms.
+    pub since_ms: i64,
+}
+
+impl Owed {
+    /// Tells, unless that was done already.
+    pub fn tell(&self, answer: Result<Producer, TxnError>) {
+        let reply = self.reply.lock().take();
+        if let Some(reply) = reply {
+            reply(answer);
+        }
+    }
 }
 
 /// What the lock of a slot protects.
@@ -89,6 +102,8 @@ pub struct State {
     pub entries: HashMap<Arc<str>, Entry>,
     /// Answers that the next write lets out.
     pub owed: Vec<Owed>,
+    /// Answers that the write under way lets out.
+    pub writing_for: Vec<Owed>,
     /// A write is under way (S1).
     pub writing: bool,
     /// Memory is ahead of the file though nobody waits for it (S2).
@@ -163,7 +178,9 @@ impl Slot {
             transactions: transactions.collect(),
         };
         state.dirty = false;
-        (Content(file), std::mem::take(&mut state.owed))
+        let owed = std::mem::take(&mut state.owed);
+        state.writing_for.clone_from(&owed);
+        (Content(file), owed)
     }
 
     /// Writes the file. Blocks on the disk; only who set `writing` may call it (S1).

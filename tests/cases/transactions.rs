@@ -6,10 +6,10 @@ use std::time::Duration;
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
 use seawall_testkit::kafka_wire::ListOffsetsRequest;
 use seawall_testkit::requests::{self, TopicRef};
+use seawall_testkit::txn::{Committed, Tx, fetch_committed, init_once, read_committed};
 use seawall_testkit::{BatchBuilder, Broker, Raw, wait};
 
 use super::codes;
-use super::txn_calls::{Committed, Tx, fetch_committed, init_once, read_committed};
 use crate::{broker, setup, times};
 
 const NOBODY: (i64, i16) = (-1, -1);

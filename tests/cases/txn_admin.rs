@@ -12,10 +12,10 @@ use seawall_testkit::kafka_wire::{
     ListTransactionsRequest, ListTransactionsResponse,
 };
 use seawall_testkit::requests::TopicRef;
+use seawall_testkit::txn::Tx;
 use seawall_testkit::{BatchBuilder, Raw};
 
 use super::codes;
-use super::txn_calls::Tx;
 use crate::broker;
 
 /// The ids among `ours` that a listing names, with their states.
