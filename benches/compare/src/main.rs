@@ -367,12 +367,13 @@ fn transactions(args: &TransactionArgs) -> Result<()> {
         "end p50",
         "end p99",
     ];
+    let pid = std::process::id();
     println!("{}", heads.map(|head| format!("{head:>10}")).join(" "));
     for round in 0..args.rounds {
         for &producers in &args.producers {
             for &partitions in &args.partitions {
                 for kind in [Kind::Plain, Kind::V1, Kind::V2] {
-                    let topic = format!("txn-{producers}-{partitions}-{kind:?}-{round}");
+                    let topic = format!("txn-{pid}-{producers}-{partitions}-{kind:?}-{round}");
                     create(args.addr, &topic, partitions, true)?;
                     let load = transactions::Load {
                         topic,
