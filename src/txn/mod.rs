@@ -32,7 +32,7 @@ use parking_lot::{Mutex, MutexGuard};
 use seawall_storage::disk::Disk;
 
 pub use machine::{Command, TxnError};
-pub use slot::Reply;
+pub use slot::{Reply, check_file};
 pub use state::{Phase, Producer, Txn, TxnPartition};
 
 use crate::broker::Broker;
@@ -43,7 +43,7 @@ use machine::Decision;
 use slot::{Entry, Job, Owed, SLOTS, Slot, State, slot_of};
 
 /// The folder of the slot files in `__cluster`.
-const DIR: &str = "txn_state";
+pub const DIR: &str = "txn_state";
 /// Commands that wait for one transactional id: a client has one in flight, and a
 /// few more may be on their way from connections that it gave up.
 const WAITING_MAX: usize = 64;
