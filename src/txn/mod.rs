@@ -574,7 +574,8 @@ fn take_hung(state: &mut State, limit_ms: i64) -> Hung {
 fn take_late(state: &mut State, now_ms: i64) -> (Vec<Job>, Vec<Arc<str>>) {
     let (mut late, mut overdue) = (Vec::new(), Vec::new());
     for (id, entry) in &mut state.entries {
-        if entry.txn.as_ref().is_some_and(|txn| txn.is_overdue(now_ms)) {
+        let too_long = |txn: &Txn| txn.is_overdue(now_ms);
+        if !entry.busy && entry.txn.as_ref().is_some_and(too_long) {
             overdue.push(Arc::clone(id));
         }
         let held = std::mem::take(&mut entry.held);
