@@ -17,7 +17,8 @@ use kafka_wire::join_group_request::JoinGroupRequestProtocol;
 use kafka_wire::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
 use kafka_wire::sync_group_request::SyncGroupRequestAssignment;
 use kafka_wire::{
-    FetchRequest, HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest, SyncGroupRequest,
+    FetchRequest, FindCoordinatorRequest, HeartbeatRequest, JoinGroupRequest, OffsetCommitRequest,
+    SyncGroupRequest,
 };
 use kafka_wire_core::{Bytes, StrBytes};
 
@@ -55,7 +56,11 @@ pub(crate) fn prepare(addr: SocketAddr, partitions: i32) -> Result<()> {
     wait::until("the topic to serve", PATIENCE, || {
         Ok(admin.ends(TOPIC, partitions).ok())
     })?;
+    // Kafka makes the topic behind its groups when somebody looks for a coordinator.
+    let mut find = FindCoordinatorRequest::default();
+    find.key = StrBytes::from("warm-up");
     wait::until("the coordinator", PATIENCE, || {
+        admin.call(&find, 2)?;
         Ok(commit(&mut admin, "warm-up", 1).ok())
     })
 }
