@@ -26,7 +26,7 @@ mod cases {
     mod tools;
     mod topics;
     mod transactions;
-    mod txn_calls;
+    mod txn_admin;
     mod txn_crashes;
 }
 

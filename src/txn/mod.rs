@@ -26,12 +26,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use seawall_storage::disk::Disk;
 
 pub use machine::{Command, TxnError};
-pub use slot::Reply;
+pub use slot::{Reply, check_file};
 pub use state::{Phase, Producer, Txn, TxnPartition};
 
 use crate::broker::Broker;
@@ -42,7 +43,7 @@ use machine::Decision;
 use slot::{Entry, Job, Owed, SLOTS, Slot, State, slot_of};
 
 /// The folder of the slot files in `__cluster`.
-const DIR: &str = "txn_state";
+pub const DIR: &str = "txn_state";
 /// Commands that wait for one transactional id: a client has one in flight, and a
 /// few more may be on their way from connections that it gave up.
 const WAITING_MAX: usize = 64;
@@ -52,13 +53,36 @@ const HELD_MS: i64 = 2_000;
 /// How often transactional ids that nobody uses are looked for.
 const EXPIRY_SWEEP_MS: i64 = 60_000;
 
+/// The time of transactions, in ms since the epoch: right when the broker starts, and steady from then on, so that a clock
+/// that is set neither ends a transaction nor keeps it (d14).
+struct Clock {
+    wall_ms: i64,
+    started: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self {
+            wall_ms: now().get(),
+            started: Instant::now(),
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        let passed = i64::try_from(self.started.elapsed().as_millis());
+        self.wall_ms.saturating_add(passed.unwrap_or(i64::MAX))
+    }
+}
+
 /// See the module.
 pub struct Transactions {
+    clock: Clock,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     claim: Arc<DirClaim>,
     timeout_max_ms: i64,
     expiration_ms: i64,
+    stall_ms: i64,
     slots: Vec<Slot>,
     expired_ms: AtomicI64,
 }
@@ -68,6 +92,7 @@ impl Transactions {
     pub(crate) fn open(cluster: &Cluster, disk: &Arc<dyn Disk>, config: &Config) -> Self {
         let dir = cluster.dir.join(DIR);
         let slots = (0..SLOTS).map(|number| Slot::open(&**disk, &dir, number));
+        let clock = Clock::new();
         Self {
             slots: slots.collect(),
             disk: Arc::clone(disk),
@@ -75,7 +100,9 @@ impl Transactions {
             claim: Arc::clone(&cluster.claim),
             timeout_max_ms: config.transaction_timeout_max_ms,
             expiration_ms: config.transactional_id_expiration_ms,
-            expired_ms: AtomicI64::new(now().get()),
+            stall_ms: i64::try_from(config.flush_stall_timeout_ms).unwrap_or(i64::MAX),
+            expired_ms: AtomicI64::new(clock.now_ms()),
+            clock,
         }
     }
 
@@ -169,6 +196,11 @@ impl Transactions {
         Ok(state.entries.get(id).and_then(|entry| entry.txn.clone()))
     }
 
+    /// The time by which transactions age.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
     /// All of them, in no order.
     pub(crate) fn all(&self) -> Vec<(Arc<str>, Txn)> {
         let mut all = Vec::new();
@@ -186,13 +218,7 @@ impl Transactions {
     /// What is due by the clock: transactions that take too long, commands that have
     /// waited enough, files behind memory, ids that nobody uses.
     pub(crate) fn sweep(&self, broker: &Arc<Broker>) {
-        let now_ms = now().get();
-        for (id, txn) in self.all() {
-            if txn.is_overdue(now_ms) {
-                log::info!("transactional id {id:?}: its transaction took too long, it is aborted");
-                self.submit(broker, &id, Command::Expire, Box::new(drop));
-            }
-        }
+        let now_ms = self.now_ms();
         let due = now_ms.saturating_sub(self.expired_ms.load(Ordering::Relaxed));
         let expire = due >= EXPIRY_SWEEP_MS;
         if expire {
@@ -203,7 +229,8 @@ impl Transactions {
             if expire {
                 forget_expired(&mut state, self.expiration_ms, now_ms);
             }
-            let late = take_late(&mut state, now_ms);
+            let hung = take_hung(&mut state, now_ms.saturating_sub(self.stall_ms));
+            let (late, overdue) = take_late(&mut state, now_ms);
             if state.dirty {
                 self.request_write(broker, slot, state);
             } else {
@@ -211,6 +238,11 @@ impl Transactions {
             }
             for job in late {
                 (job.reply)(Err(TxnError::Concurrent));
+            }
+            hung.tell();
+            for id in overdue {
+                log::info!("transactional id {id:?}: its transaction took too long and is aborted");
+                self.submit(broker, &id, Command::Expire, Box::new(drop));
             }
         }
     }
@@ -245,7 +277,7 @@ impl Transactions {
         let done = entry
             .txn
             .as_ref()
-            .and_then(|txn| machine::complete(txn, now().get()));
+            .and_then(|txn| machine::complete(txn, self.now_ms()));
         if done.is_none() {
             return;
         }
@@ -281,13 +313,13 @@ impl Transactions {
         let entry = state.entries.entry(Arc::clone(id)).or_default();
         if entry.busy {
             if entry.waiting.len() < WAITING_MAX {
-                entry.waiting.push_back(job);
+                entry.waiting.push_back((job, self.now_ms()));
                 return;
             }
             drop(state);
             return (job.reply)(Err(TxnError::Concurrent));
         }
-        let now_ms = now().get();
+        let now_ms = self.now_ms();
         match machine::decide(entry.txn.as_ref(), &job.command, job.fresh, now_ms) {
             Decision::Answer(answer) => {
                 if entry.is_nothing() {
@@ -310,8 +342,12 @@ impl Transactions {
                 entry.busy = true;
                 entry.staged = Some(*next);
                 let id = Arc::clone(id);
-                let reply = job.reply;
-                state.owed.push(Owed { id, reply, answer });
+                state.owed.push(Owed {
+                    id,
+                    reply: Arc::new(Mutex::new(Some(job.reply))),
+                    answer,
+                    since_ms: now_ms,
+                });
                 self.request_write(broker, slot, state);
             }
         }
@@ -415,9 +451,9 @@ impl Transactions {
 
     fn tell(&self, broker: &Arc<Broker>, told: Vec<Told>) {
         for told in told {
-            (told.reply)(told.answer);
+            told.owed.tell(told.owed.answer);
             if let Some(txn) = told.decided {
-                markers::carry_out(broker, &told.id, &txn, false);
+                markers::carry_out(broker, &told.owed.id, &txn, false);
             }
         }
     }
@@ -434,9 +470,7 @@ impl Drop for StagingGuard {
 
 /// What goes out after a write.
 struct Told {
-    id: Arc<str>,
-    reply: Reply,
-    answer: Result<Producer, TxnError>,
+    owed: Owed,
     /// A decision that is durable now.
     decided: Option<Txn>,
 }
@@ -447,8 +481,9 @@ type Waiting = (Arc<str>, Vec<Job>);
 /// After a write: what was staged holds, or is given up.
 fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<Waiting>) {
     let (mut told, mut waiting) = (Vec::new(), Vec::new());
-    for Owed { id, reply, answer } in owed {
-        let Some(entry) = state.entries.get_mut(&id) else {
+    state.writing_for.clear();
+    for mut owed in owed {
+        let Some(entry) = state.entries.get_mut(&owed.id) else {
             continue;
         };
         let staged = entry.staged.take();
@@ -457,21 +492,14 @@ fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<W
             decided = txn.phase.decided().map(|_| txn.clone());
             entry.txn = Some(txn);
         }
-        let jobs = idle_again(state, &id);
+        let jobs = idle_again(state, &owed.id);
         if !jobs.is_empty() {
-            waiting.push((Arc::clone(&id), jobs));
+            waiting.push((Arc::clone(&owed.id), jobs));
         }
-        let answer = if stored {
-            answer
-        } else {
-            Err(TxnError::Unavailable)
-        };
-        told.push(Told {
-            id,
-            reply,
-            answer,
-            decided,
-        });
+        if !stored {
+            owed.answer = Err(TxnError::Unavailable);
+        }
+        told.push(Told { owed, decided });
     }
     if !stored {
         // What was lazily ahead of the file still is.
@@ -490,7 +518,7 @@ fn idle_again(state: &mut State, id: &Arc<str>) -> Vec<Job> {
     if entry.is_nothing() {
         state.entries.remove(id);
     }
-    waiting.into()
+    waiting.into_iter().map(|(job, _)| job).collect()
 }
 
 fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
@@ -503,10 +531,52 @@ fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
     state.dirty |= state.entries.len() != before;
 }
 
-/// Commands that have waited long enough for a decision to be carried out.
-fn take_late(state: &mut State, now_ms: i64) -> Vec<Job> {
-    let mut late = Vec::new();
+/// Who has waited too long for a disk that hangs.
+struct Hung {
+    owed: Vec<Owed>,
+    jobs: Vec<Job>,
+}
+
+impl Hung {
+    /// What they asked for may still come true.
+    fn tell(self) {
+        for owed in self.owed {
+            owed.tell(Err(TxnError::Unavailable));
+        }
+        for job in self.jobs {
+            (job.reply)(Err(TxnError::Unavailable));
+        }
+    }
+}
+
+/// Those who wait since `limit_ms` or longer. Their changes stay on their way.
+fn take_hung(state: &mut State, limit_ms: i64) -> Hung {
+    let owed = state.owed.iter().chain(&state.writing_for);
+    let owed = owed.filter(|owed| owed.since_ms <= limit_ms).cloned();
+    let mut hung = Hung {
+        owed: owed.collect(),
+        jobs: Vec::new(),
+    };
     for entry in state.entries.values_mut() {
+        while entry
+            .waiting
+            .front()
+            .is_some_and(|(_, since)| *since <= limit_ms)
+        {
+            hung.jobs
+                .extend(entry.waiting.pop_front().map(|(job, _)| job));
+        }
+    }
+    hung
+}
+
+/// Commands that have waited long enough for a decision to be carried out, and ids whose transaction takes too long.
+fn take_late(state: &mut State, now_ms: i64) -> (Vec<Job>, Vec<Arc<str>>) {
+    let (mut late, mut overdue) = (Vec::new(), Vec::new());
+    for (id, entry) in &mut state.entries {
+        if entry.txn.as_ref().is_some_and(|txn| txn.is_overdue(now_ms)) {
+            overdue.push(Arc::clone(id));
+        }
         let held = std::mem::take(&mut entry.held);
         for (job, since) in held {
             if now_ms.saturating_sub(since) >= HELD_MS {
@@ -516,7 +586,7 @@ fn take_late(state: &mut State, now_ms: i64) -> Vec<Job> {
             }
         }
     }
-    late
+    (late, overdue)
 }
 
 fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {

@@ -168,7 +168,7 @@ impl Admin {
         (self.sent, self.received)
     }
 
-    /// Sends a request and reads its answer.
+    /// Sends a request and waits for its answer.
     pub(crate) fn call<R>(&mut self, request: &R, version: i16) -> Result<R::Response>
     where
         R: RequestResponsePair + KafkaEncode,
@@ -215,7 +215,8 @@ fn response_head<R: KafkaRequest>(version: ApiVersion) -> Result<usize> {
     Ok(if header == 0 { 4 } else { 5 })
 }
 
-fn no_error(api: &'static str, code: i16) -> Result<()> {
+/// An answer without an error.
+pub(crate) fn no_error(api: &'static str, code: i16) -> Result<()> {
     if code == 0 {
         return Ok(());
     }

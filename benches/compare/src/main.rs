@@ -18,6 +18,7 @@ mod scenario;
 mod startup;
 mod stats;
 mod throughput;
+mod transactions;
 mod wait;
 
 use std::fs;
@@ -37,6 +38,7 @@ use crate::experiment::{Setting, VARIANTS};
 use crate::produce::{Load, Run};
 use crate::stats::Percentiles;
 use crate::throughput::Plan;
+use crate::transactions::Kind;
 
 #[derive(Parser)]
 #[command(
@@ -56,6 +58,8 @@ enum Command {
     Produce(ProduceArgs),
     /// One consuming load against a running broker
     Consume(ConsumeArgs),
+    /// Transactions against a running broker, beside the same records without transactions
+    Transactions(TransactionArgs),
     /// Only the machine's own figures
     Machine(MachineArgs),
     /// What consumer groups and fetch sessions cost
@@ -184,6 +188,28 @@ struct ConsumeArgs {
 }
 
 #[derive(Args)]
+struct TransactionArgs {
+    /// The broker
+    #[arg(long, default_value = "127.0.0.1:9092")]
+    addr: SocketAddr,
+    /// Producers
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 50])]
+    producers: Vec<usize>,
+    /// Partitions that each transaction writes to
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10])]
+    partitions: Vec<i32>,
+    /// Bytes per batch
+    #[arg(long, default_value_t = 1024)]
+    bytes: usize,
+    /// Seconds per figure
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Times that every figure is taken, in turns
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+}
+
+#[derive(Args)]
 struct MachineArgs {
     /// Directory for scratch files
     #[arg(long)]
@@ -242,6 +268,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare(&args),
         Command::Produce(args) => produce(args).map(|()| true),
         Command::Consume(args) => consume(&args).map(|()| true),
+        Command::Transactions(args) => transactions(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
         Command::Groups(args) => groups(&args).map(|()| true),
         Command::Experiment(args) => experiment(&args).map(|()| true),
@@ -325,15 +352,7 @@ fn produce(args: ProduceArgs) -> Result<()> {
         return Err(Error::Usage("acks=0 has no answer to measure"));
     }
     if args.create {
-        let mut admin = Admin::connect(args.addr)?;
-        admin.create(Topic {
-            name: &args.topic,
-            partitions: args.partitions,
-            flush: args.flush,
-        })?;
-        wait::until("the topic to serve", Duration::from_secs(30), || {
-            Ok(admin.ends(&args.topic, args.partitions).ok())
-        })?;
+        create(args.addr, &args.topic, args.partitions, args.flush)?;
     }
     let run = produce::run(
         args.addr,
@@ -360,6 +379,77 @@ fn consume(args: &ConsumeArgs) -> Result<()> {
     let mut consumer = Consumer::connect(args.addr, &args.topic, args.fetch_bytes)?;
     println!("end offset {}", consumer.check_all()?);
     print_run("fetches", consumer.run(seconds(args.seconds)?)?);
+    Ok(())
+}
+
+fn transactions(args: &TransactionArgs) -> Result<()> {
+    let heads = [
+        "kind",
+        "producers",
+        "partitions",
+        "per s",
+        "p50 ms",
+        "p99 ms",
+        "end p50",
+        "end p99",
+    ];
+    let pid = std::process::id();
+    println!("{}", heads.map(|head| format!("{head:>10}")).join(" "));
+    for round in 0..args.rounds {
+        for &producers in &args.producers {
+            for &partitions in &args.partitions {
+                for kind in [Kind::Plain, Kind::V1, Kind::V2] {
+                    let topic = format!("txn-{pid}-{producers}-{partitions}-{kind:?}-{round}");
+                    create(args.addr, &topic, partitions, true)?;
+                    let load = transactions::Load {
+                        topic,
+                        kind,
+                        producers,
+                        partitions,
+                        shape: Shape {
+                            bytes: args.bytes,
+                            records: 1,
+                        },
+                        time: seconds(args.seconds)?,
+                    };
+                    print_transactions(&load, transactions::run(args.addr, &load)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_transactions(load: &transactions::Load, run: transactions::Run) {
+    let millis = |latencies| {
+        let found = Percentiles::of(latencies);
+        let pair = found.map_or([f64::NAN; 2], |p| {
+            [p.p50, p.p99].map(|d| d.as_secs_f64() * 1e3)
+        });
+        format!("{:>10.2} {:>10.2}", pair[0], pair[1])
+    };
+    println!(
+        "{:>10} {:>10} {:>10} {:>10.0} {} {}",
+        format!("{:?}", load.kind),
+        load.producers,
+        load.partitions,
+        run.count as f64 / load.time.as_secs_f64(),
+        millis(run.whole),
+        millis(run.end),
+    );
+}
+
+/// Creates a topic and waits until it serves.
+fn create(addr: SocketAddr, topic: &str, partitions: i32, flush: bool) -> Result<()> {
+    let mut admin = Admin::connect(addr)?;
+    admin.create(Topic {
+        name: topic,
+        partitions,
+        flush,
+    })?;
+    wait::until("the topic to serve", Duration::from_secs(30), || {
+        Ok(admin.ends(topic, partitions).ok())
+    })?;
     Ok(())
 }
 
