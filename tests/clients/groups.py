@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import group_tools
@@ -62,6 +62,11 @@ GROUPS = {
 }
 
 
+# g10: three groups in a row. Each writes what it reads into the topic of the next one, and then commits.
+CHAIN = "chain"
+STAGES = [("confluent", CLASSIC, "range"), ("confluent", CLASSIC, "cooperative-sticky"), ("confluent", CONSUMER, "")]
+
+
 def command(client):
     """How a member of a client is started; its options follow."""
     python = os.path.join(CACHE, "venv", "bin", "python")
@@ -79,17 +84,17 @@ def command(client):
 class Member:
     """A member as a process, and what it has written down so far."""
 
-    def __init__(self, suite, group, number, kind, instance=None):
+    def __init__(self, suite, group, number, kind, **more):
         self.client, protocol, assignor = kind
-        self.instance = instance
+        self.instance = more.get("instance")
         self.name = f"{group}-{number}-{self.client}"
         self.path = os.path.join(suite.scratch, self.name)
         self.lines, self.read_to = [], 0
         self.killed, self.stopped = False, False
         words = [*command(self.client), "--bootstrap", suite.broker.address, "--group", group, "--topic", group,
                  "--protocol", protocol, "--assignor", assignor, "--session", str(SESSION_MS), "--out", self.path]
-        if instance:
-            words += ["--instance", instance]
+        for name, value in more.items():
+            words += ["--" + name, value]
         with open(self.path + ".err", "ab") as err:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=err, stderr=err)
 
@@ -146,7 +151,7 @@ class Group(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.suite, self.group = suite, name
         self.static = name.startswith("static")
-        self.kinds = GROUPS[name]
+        self.kinds = GROUPS.get(name)
         self.members = []
         self.reached = 0
         self.error, self.summary = None, ""
@@ -183,7 +188,8 @@ class Group(threading.Thread):
         number = len(self.members)
         if self.static and not instance:
             instance = f"{self.group}-{number}"
-        self.members.append(Member(self.suite, self.group, number, kind, instance))
+        more = {"instance": instance} if instance else {}
+        self.members.append(Member(self.suite, self.group, number, kind, **more))
         return self.members[-1]
 
     def living(self):
@@ -263,6 +269,63 @@ class Group(threading.Thread):
         self.summary = f"({len(produced)} records, {len(again)} of them twice)"
 
 
+class Chain(Group):
+    """g10: while members of three groups in a row come and go, every record arrives once at the end."""
+
+    def __init__(self, suite):
+        super().__init__(suite, CHAIN)
+        self.stages = [[] for _ in STAGES]
+        self.topics = [CHAIN, *(f"{CHAIN}-{stage}" for stage in range(1, len(STAGES) + 1))]
+
+    def walk(self):
+        for stage in range(len(STAGES)):
+            self.come(stage)
+            self.come(stage)
+        stage = 0
+        while not self.suite.restarted.is_set() or stage % len(STAGES) != 0:
+            new = self.come(stage % len(STAGES))
+            wait_until("the new member gets records", new.records, PATIENCE_S)
+            oldest = self.stages[stage % len(STAGES)].pop(0)
+            oldest.stop()
+            stage += 1
+            if stage >= len(STAGES):
+                self.reached = max(self.reached, self.CRASH)
+        self.reached = self.STOP
+        self.suite.written.wait(4 * PATIENCE_S)
+        count = len(self.suite.produced[CHAIN])
+        wait_until("all has arrived", lambda: len(self.arrived()) >= count, PATIENCE_S)
+        for member in self.living():
+            member.stop()
+        arrived = self.arrived()
+        if len(arrived) != count or len(set(arrived)) != count:
+            raise RuntimeError(f"{count} written, {len(arrived)} arrived, {len(set(arrived))} of them different")
+        self.summary = f"({count} records through {len(STAGES)} groups, {len(self.members)} members came and went)"
+
+    def come(self, stage):
+        member = Member(self.suite, self.topics[stage], len(self.members), STAGES[stage], into=self.topics[stage + 1])
+        self.members.append(member)
+        self.stages[stage].append(member)
+        return member
+
+    def arrived(self):
+        """The values in the last topic."""
+        for member in self.members:
+            member.look()
+        consumer = Consumer({"bootstrap.servers": self.suite.broker.address, "group.id": "unused", "log_level": 0,
+                             "enable.auto.commit": False, "enable.partition.eof": True})
+        partitions = [TopicPartition(self.topics[-1], partition, 0) for partition in range(PARTITIONS)]
+        consumer.assign(partitions)
+        values, ends = [], 0
+        while ends < PARTITIONS:
+            for message in consumer.consume(1000, timeout=1):
+                if message.error() is None:
+                    values.append(message.value())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    ends += 1
+        consumer.close()
+        return values
+
+
 class Suite:
     """The broker, what is written to it, and the groups."""
 
@@ -272,11 +335,14 @@ class Suite:
         self.produced = {name: set() for name in names}
         self.sent, self.crashed_at = 0, 0
         self.writing, self.written, self.restarted = True, threading.Event(), threading.Event()
-        self.groups = [Group(self, name) for name in names]
+        self.groups = [Chain(self) if name == CHAIN else Group(self, name) for name in names]
 
     def create_topics(self):
         admin = AdminClient({"bootstrap.servers": self.broker.address})
-        topics = [NewTopic(name, PARTITIONS, 1) for name in self.produced]
+        names = list(self.produced)
+        if CHAIN in names:
+            names += next(group.topics[1:] for group in self.groups if group.group == CHAIN)
+        topics = [NewTopic(name, PARTITIONS, 1) for name in names]
         for created in admin.create_topics(topics).values():
             created.result(60)
 
@@ -346,7 +412,7 @@ def run_groups(names, tally):
 
 
 def main():
-    chosen = sys.argv[1:] or [*GROUPS, "tools"]
+    chosen = sys.argv[1:] or [*GROUPS, CHAIN, "tools"]
     tally = Tally()
     started = time.monotonic()
     try:

@@ -9,6 +9,8 @@ mod consume;
 mod error;
 mod experiment;
 mod frame;
+mod group_load;
+mod groups;
 mod machine;
 mod produce;
 mod report;
@@ -60,6 +62,8 @@ enum Command {
     Transactions(TransactionArgs),
     /// Only the machine's own figures
     Machine(MachineArgs),
+    /// What consumer groups and fetch sessions cost
+    Groups(GroupsArgs),
     /// A model of the write path: fsync inside or outside the partition lock, with and without a slow partition
     Experiment(ExperimentArgs),
 }
@@ -216,6 +220,22 @@ struct MachineArgs {
 }
 
 #[derive(Args)]
+struct GroupsArgs {
+    /// Our broker's program
+    #[arg(long)]
+    seawall: Option<PathBuf>,
+    /// Directory with Kafka's jars
+    #[arg(long)]
+    kafka_libs: Option<PathBuf>,
+    /// Directory for all data; it should be on the file system that matters
+    #[arg(long)]
+    work: PathBuf,
+    /// Seconds per figure
+    #[arg(long, default_value_t = 8.0)]
+    seconds: f64,
+}
+
+#[derive(Args)]
 struct ExperimentArgs {
     /// Directory for scratch files, on the mount in question
     #[arg(long)]
@@ -250,6 +270,7 @@ fn main() -> ExitCode {
         Command::Consume(args) => consume(&args).map(|()| true),
         Command::Transactions(args) => transactions(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
+        Command::Groups(args) => groups(&args).map(|()| true),
         Command::Experiment(args) => experiment(&args).map(|()| true),
     };
     match done {
@@ -264,7 +285,11 @@ fn main() -> ExitCode {
 
 /// Whether the run counts as passed.
 fn compare(args: &CompareArgs) -> Result<bool> {
-    let programs = programs(args)?;
+    let programs = programs(
+        args.seawall.as_ref(),
+        &args.seawall_set,
+        args.kafka_libs.as_ref(),
+    )?;
     let names: Vec<&'static str> = programs.iter().map(Program::name).collect();
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     let work = prepare(&args.work)?;
@@ -294,15 +319,16 @@ fn compare(args: &CompareArgs) -> Result<bool> {
     Ok(reached || !args.strict)
 }
 
-fn programs(args: &CompareArgs) -> Result<Vec<Program>> {
-    let seawall = args.seawall.as_ref().map(|binary| Program::Seawall {
+fn programs(
+    seawall: Option<&PathBuf>,
+    set: &[String],
+    kafka_libs: Option<&PathBuf>,
+) -> Result<Vec<Program>> {
+    let seawall = seawall.map(|binary| Program::Seawall {
         binary: binary.clone(),
-        set: args.seawall_set.clone(),
+        set: set.to_vec(),
     });
-    let kafka = args
-        .kafka_libs
-        .as_ref()
-        .map(|libs| Program::Kafka { libs: libs.clone() });
+    let kafka = kafka_libs.map(|libs| Program::Kafka { libs: libs.clone() });
     let programs: Vec<Program> = seawall.into_iter().chain(kafka).collect();
     if programs.is_empty() {
         return Err(Error::Usage("give --seawall, --kafka-libs or both"));
@@ -443,6 +469,11 @@ fn machine(args: &MachineArgs) -> Result<()> {
     let stream = machine::stream(scenario::FETCH_BYTES, time)?;
     println!("W              {:>12.2} GB/s", stream / 1e9);
     Ok(())
+}
+
+fn groups(args: &GroupsArgs) -> Result<()> {
+    let programs = programs(args.seawall.as_ref(), &[], args.kafka_libs.as_ref())?;
+    groups::run(&programs, &prepare(&args.work)?, seconds(args.seconds)?)
 }
 
 fn experiment(args: &ExperimentArgs) -> Result<()> {

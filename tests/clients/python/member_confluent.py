@@ -1,8 +1,8 @@
-"""A group member with confluent-kafka (librdkafka), of either group protocol."""
+"""A group member with confluent-kafka (librdkafka), of either group protocol; with `--into` it writes on what it reads."""
 
 import time
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from member import Member
 
@@ -33,6 +33,27 @@ def config(options):
     return settings
 
 
+class Onward:
+    """Writes what was read into another topic, if the member is to."""
+
+    def __init__(self, options):
+        self.topic = options.get("into")
+        self.producer = Producer({
+            "bootstrap.servers": options["bootstrap"], "enable.idempotence": True, "linger.ms": 1, "log_level": 0,
+            "reconnect.backoff.max.ms": 1000, "message.timeout.ms": 60_000}) if self.topic else None
+
+    def write(self, messages):
+        """Returns when all is written."""
+        if not self.topic:
+            return
+        failed = []
+        for message in messages:
+            self.producer.produce(self.topic, value=message.value(),
+                                  on_delivery=lambda error, _: failed.append(error) if error else None)
+        if self.producer.flush(60) or failed:
+            raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+
+
 def commit(member, consumer, messages):
     """Commits what lies behind these messages, however often it takes."""
     ends = {}
@@ -56,6 +77,7 @@ def commit(member, consumer, messages):
 def main():
     member = Member()
     consumer = Consumer(config(member.options))
+    onward = Onward(member.options)
     say = lambda word: lambda _consumer, partitions: member.say_partitions(word, partitions)
     consumer.subscribe([member.options["topic"]], on_assign=say("assigned"), on_revoke=say("revoked"), on_lost=say("lost"))
     member.say("start")
@@ -67,6 +89,7 @@ def main():
                 if message.error() is not None and not message.error().retriable():
                     member.say("note", message.error())
             if good:
+                onward.write(good)
                 commit(member, consumer, good)
     except KafkaException as error:
         member.say("error", error)
