@@ -339,11 +339,13 @@ impl Transactions {
             return;
         }
         drop(state);
-        let number = self.number(slot);
+        self.submit_write(broker, self.number(slot));
+    }
+
+    fn submit_write(&self, broker: &Arc<Broker>, number: usize) {
         let worker = Arc::clone(broker);
-        broker
-            .state_workers()
-            .submit(move || worker.txns.write(&worker, number));
+        let pool = broker.state_workers();
+        pool.submit(move || worker.txns.write(&worker, number));
     }
 
     fn number(&self, slot: &Slot) -> usize {
@@ -351,29 +353,24 @@ impl Transactions {
         place.unwrap_or(0)
     }
 
-    /// Writes until nothing is owed.
+    /// Writes once. What is owed by then waits behind the others of the pool: a busy slot does not keep a thread.
     fn write(&self, broker: &Arc<Broker>, number: usize) {
         let Some(slot) = self.slots.get(number) else {
             return;
         };
+        let (content, owed) = slot.snapshot(number, &mut slot.state.lock());
+        let stored = self.store(slot, &content);
+        let (told, waiting) = settle(&mut slot.state.lock(), owed, stored);
+        self.tell(broker, told);
+        for (id, jobs) in waiting {
+            self.run_all(broker, slot, &id, jobs);
+        }
         let mut state = slot.state.lock();
-        loop {
-            let (content, owed) = slot.snapshot(number, &mut state);
+        if state.owed.is_empty() {
+            state.writing = false;
+        } else {
             drop(state);
-            let stored = self.store(slot, &content);
-            let (told, waiting) = {
-                let mut state = slot.state.lock();
-                settle(&mut state, owed, stored)
-            };
-            self.tell(broker, told);
-            for (id, jobs) in waiting {
-                self.run_all(broker, slot, &id, jobs);
-            }
-            state = slot.state.lock();
-            if state.owed.is_empty() {
-                state.writing = false;
-                return;
-            }
+            self.submit_write(broker, number);
         }
     }
 
