@@ -118,6 +118,7 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         23 => probe::<OffsetForLeaderEpochRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
         33 => probe::<AlterConfigsRequest>(raw, version),
+        34 => probe::<AlterReplicaLogDirsRequest>(raw, version),
         35 => probe::<DescribeLogDirsRequest>(raw, version),
         37 => probe::<CreatePartitionsRequest>(raw, version),
         42 => probe::<DeleteGroupsRequest>(raw, version),
@@ -137,9 +138,9 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     }
 }
 
-const KNOWN: [i16; 36] = [
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 42, 43,
-    44, 45, 46, 47, 55, 57, 60, 68, 69, 74, 75,
+const KNOWN: [i16; 37] = [
+    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 37, 42,
+    43, 44, 45, 46, 47, 55, 57, 60, 68, 69, 74, 75,
 ];
 
 #[test]
