@@ -7,6 +7,7 @@
 //! `topic_ops` opens, creates and deletes topics, `removal` takes what is left
 //! of deleted ones off the disks.
 
+mod moves;
 mod removal;
 mod topic_ops;
 
@@ -89,6 +90,7 @@ pub struct Broker {
     pub groups: Arc<Groups>,
     cluster: Cluster,
     removals: Removals,
+    moved: moves::Moved,
     producers_checked_ms: AtomicI64,
     retained_at: Mutex<Instant>,
     cleaned_at: Mutex<Instant>,
@@ -145,6 +147,7 @@ impl Broker {
             groups,
             cluster,
             removals,
+            moved: moves::Moved::default(),
             producers_checked_ms: AtomicI64::new(now().get()),
             retained_at: Mutex::new(Instant::now()),
             cleaned_at: Mutex::new(Instant::now()),
@@ -271,6 +274,7 @@ impl Broker {
         self.retain_if_due();
         self.compact_if_due();
         self.drive_removals();
+        self.drive_moved();
         self.txns.sweep(self);
         self.sweep_groups();
     }

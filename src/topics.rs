@@ -205,6 +205,11 @@ impl Topics {
         self.map.load()
     }
 
+    /// All topics now, to keep.
+    pub fn load_full(&self) -> Arc<TopicMap> {
+        self.map.load_full()
+    }
+
     /// Publishes more topics.
     pub fn insert(&self, topics: &[Arc<Topic>]) {
         self.change(|map| topics.iter().for_each(|topic| map.insert(topic)));

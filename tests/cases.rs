@@ -18,6 +18,7 @@ mod cases {
     mod groups;
     mod hostile;
     mod idempotence;
+    mod log_dirs;
     mod produce;
     mod protocol;
     mod retention;

@@ -11,6 +11,7 @@ mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
+mod alter_replica_log_dirs;
 mod api_versions;
 pub mod codes;
 mod consumer_group_describe;
@@ -128,7 +129,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 43] = [
+pub static TABLE: [Api; 44] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -171,6 +172,12 @@ pub static TABLE: [Api; 43] = [
     api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
+    api(
+        34,
+        "AlterReplicaLogDirs",
+        1..=2,
+        alter_replica_log_dirs::handle,
+    ),
     api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
     api(42, "DeleteGroups", 0..=3, delete_groups::handle),

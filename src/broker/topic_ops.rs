@@ -124,6 +124,32 @@ impl Broker {
         }
     }
 
+    /// A partition whose files were copied while nothing was appended.
+    pub(super) fn open_moved(
+        &self,
+        entry: &cluster::Topic,
+        index: PartitionIndex,
+        to: LogDirIndex,
+    ) -> Slot {
+        let Some(dir) = self.dir(to) else {
+            return Slot::Offline("its log dir is absent".into());
+        };
+        let what = OpenPartition {
+            topic: entry.name.as_str().into(),
+            topic_id: entry.id,
+            index,
+            stop: Stop::Clean,
+            recovered_this_boot: false,
+        };
+        match Partition::open(dir, what, &self.partition_config(&entry.config), &|_| {}) {
+            Ok(partition) => Slot::Open(partition),
+            Err(error) => {
+                log::error!("{}-{index} is offline after its move: {error}", entry.name);
+                Slot::Offline(error.to_string().into())
+            }
+        }
+    }
+
     fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
         PartitionConfig {
             log: LogConfig {

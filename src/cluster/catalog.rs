@@ -21,7 +21,7 @@ use super::log_dirs::{LogDirIndex, LogDirs};
 use super::names::TopicName;
 use super::open_catalog::{self, Finding, Opened};
 use super::removal::{Progress, Removal, Standing};
-use super::snapshot::{Snapshot, Topic};
+use super::snapshot::{Snapshot, Topic, TopicDir};
 use super::state_file::{self, StateError};
 use super::stray::{Cleared, clear};
 use super::topic_files::{
@@ -31,8 +31,8 @@ use super::topic_files::{
 use crate::config::{Settings, TopicConfig};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use seawall_storage::TopicId;
 use seawall_storage::disk::Disk;
+use seawall_storage::{PartitionIndex, TopicId};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -256,6 +256,52 @@ impl Catalog {
                 Ok(grown)
             }
         }
+    }
+
+    /// Makes a topic's directory in a log dir that it did not use; without partitions there yet.
+    pub(crate) fn add_dir(&self, id: TopicId, to: LogDirIndex) -> Result<(), ChangeError> {
+        let topic = self.begin(id)?;
+        self.replaced(&topic, topic.with_dir(&self.place.log_dirs, to))
+            .map(drop)
+    }
+
+    /// The files of a partition are in another log dir from here on; `add_dir` was called before.
+    pub(crate) fn set_place(
+        &self,
+        id: TopicId,
+        index: PartitionIndex,
+        to: LogDirIndex,
+    ) -> Result<Arc<Topic>, ChangeError> {
+        let topic = self.begin(id)?;
+        self.replaced(&topic, topic.with_place(index, to))
+    }
+
+    /// Writes another place of a topic's partitions; in force when this returns.
+    fn replaced(
+        &self,
+        topic: &Arc<Topic>,
+        spread: Option<Spread>,
+    ) -> Result<Arc<Topic>, ChangeError> {
+        let Some(spread) = spread else {
+            self.end(topic, false);
+            return Err(ChangeError::Unusable);
+        };
+        let placed = Arc::new(topic.with_partitions(spread));
+        let config = ConfigFile {
+            revision: topic.revision,
+            config: topic.config.overrides().clone(),
+        };
+        if let Err(error) = self.write_grown(topic, &placed, &config) {
+            // A row whose writing failed may be there: nobody changes it before a restart has read it.
+            self.end(topic, true);
+            return Err(error);
+        }
+        let mut book = self.book.lock();
+        book.discount(topic);
+        book.count(&placed);
+        drop(book);
+        self.publish(&placed, |snapshot| snapshot.put(Arc::clone(&placed)));
+        Ok(placed)
     }
 
     /// Takes the name and chooses log dirs: each partition goes where there are fewest.
@@ -570,6 +616,35 @@ impl Topic {
             dirs: self.dirs.clone(),
             partitions: self.partitions.clone(),
         }
+    }
+
+    /// `None`: that log dir is not here.
+    fn with_dir(&self, log_dirs: &LogDirs, to: LogDirIndex) -> Option<Spread> {
+        let mut dirs = self.dirs.clone();
+        let known = |dir: &TopicDir| matches!(dir.state, Ok(index) if index == to);
+        if !dirs.iter().any(known) {
+            let (_, present) = log_dirs.present().find(|(dir, _)| dir.index == to)?;
+            dirs.push(TopicDir {
+                id: present.id,
+                state: Ok(to),
+            });
+        }
+        Some(Spread {
+            dirs,
+            partitions: self.partitions.clone(),
+        })
+    }
+
+    /// `None`: there is no such partition, or the topic does not use that log dir.
+    fn with_place(&self, index: PartitionIndex, to: LogDirIndex) -> Option<Spread> {
+        let mut dirs = self.dirs.iter();
+        let at = dirs.position(|dir| matches!(dir.state, Ok(index) if index == to))?;
+        let mut partitions = self.partitions.clone();
+        *partitions.get_mut(usize::try_from(index.get()).ok()?)? = u16::try_from(at).ok()?;
+        Some(Spread {
+            dirs: self.dirs.clone(),
+            partitions,
+        })
     }
 
     fn with_partitions(&self, spread: Spread) -> Topic {

@@ -41,6 +41,8 @@ enum Phase {
     Draining,
     /// Waits for its committer (a roll, a cut).
     Chore,
+    /// Nothing is appended while the partition moves.
+    Held,
     /// Waits for the flush under way, where a write would wait for it anyway.
     Flushing,
 }
@@ -61,6 +63,8 @@ struct State {
     bytes: usize,
     phase: Phase,
     closed: Option<AppendError>,
+    /// The next rest is a hold.
+    hold: bool,
     parked: Vec<Unparker>,
     /// Watches the head's wait for a worker.
     waiting: Option<CallGuard>,
@@ -95,6 +99,7 @@ impl Lane {
                 bytes: 0,
                 phase: Phase::Idle,
                 closed: None,
+                hold: false,
                 parked: Vec::new(),
                 waiting: None,
                 draining: Vec::new(),
@@ -190,6 +195,28 @@ impl Lane {
         idle
     }
 
+    /// Nothing more is appended when what is being appended now is.
+    pub fn hold(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Idle) {
+            state.phase = Phase::Held;
+        } else {
+            state.hold = true;
+        }
+    }
+
+    /// Whether a hold has begun.
+    pub fn is_held(&self) -> bool {
+        self.state.lock().phase == Phase::Held
+    }
+
+    /// Ends a hold. See [`Lane::done`] for the result.
+    pub fn release(&self, around: &impl Around) -> bool {
+        let mut state = self.state.lock();
+        state.hold = false;
+        state.phase == Phase::Held && state.rest(around)
+    }
+
     /// The chore is over. See [`Lane::done`] for the result.
     pub fn chore_done(&self, around: &impl Around) -> bool {
         let mut state = self.state.lock();
@@ -236,6 +263,11 @@ impl State {
     }
 
     fn rest(&mut self, around: &impl Around) -> bool {
+        if std::mem::take(&mut self.hold) {
+            self.phase = Phase::Held;
+            self.waiting = None;
+            return false;
+        }
         let again = !self.items.is_empty();
         self.phase = if again { Phase::Scheduled } else { Phase::Idle };
         self.waiting = again.then(|| around.watch());

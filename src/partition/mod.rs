@@ -18,6 +18,7 @@
 mod append;
 mod compact;
 mod lane;
+mod moving;
 mod part;
 mod readers;
 mod trim;
@@ -128,6 +129,10 @@ pub struct Partition {
     trash: Trash,
     /// Segments could go after the next roll or checkpoint.
     reclaim_wanted: AtomicBool,
+    /// It is being copied to another log dir.
+    moving: AtomicBool,
+    /// It serves from there.
+    moved_away: AtomicBool,
 }
 
 impl Partition {
@@ -187,6 +192,8 @@ impl Partition {
             trimming: Mutex::new(()),
             trash,
             reclaim_wanted: AtomicBool::new(false),
+            moving: AtomicBool::new(false),
+            moved_away: AtomicBool::new(false),
         });
         if starts_failed {
             // Recovery could not sync what it found (D9): what is known to be
@@ -194,6 +201,16 @@ impl Partition {
             Committer::fail(&*partition, Failure::Io(std::io::ErrorKind::Other));
         }
         Ok(partition)
+    }
+
+    /// Its topic's incarnation.
+    pub fn topic_id(&self) -> TopicId {
+        self.topic_id
+    }
+
+    /// Where its files are.
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
     }
 
     /// The log dir it lives on.
@@ -279,7 +296,7 @@ impl Partition {
     }
 
     /// A4. Held while files are made or renamed; `None` for a deleted topic.
-    fn making_files(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn making_files(&self) -> Option<RwLockReadGuard<'_, ()>> {
         let guard = self.files.read();
         (!self.is_deleted()).then_some(guard)
     }

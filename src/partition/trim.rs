@@ -149,7 +149,8 @@ impl Partition {
     }
 
     pub(super) fn may_trim(&self) -> bool {
-        self.is_online() && self.dir.claim.is_fresh()
+        let moves = self.moving.load(Ordering::Acquire);
+        self.is_online() && self.dir.claim.is_fresh() && !moves
     }
 
     /// T1.

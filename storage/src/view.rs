@@ -204,6 +204,11 @@ impl ReadView {
         Ok(sum)
     }
 
+    /// The names of the files that hold the batches of all segments but the last.
+    pub fn sealed_files(&self) -> Vec<String> {
+        self.sealed().iter().map(|s| s.name.log()).collect()
+    }
+
     /// All segments but the last.
     pub(crate) fn sealed(&self) -> &[Arc<Segment>] {
         self.segments.split_last().map_or(&[], |(_, sealed)| sealed)

@@ -51,3 +51,5 @@ pub(crate) const UNSUPPORTED_ASSIGNOR: i16 = 112;
 pub(crate) const STALE_MEMBER_EPOCH: i16 = 113;
 pub(crate) const TRANSACTION_ABORTABLE: i16 = 120;
 pub(crate) const INVALID_REGULAR_EXPRESSION: i16 = 128;
+pub(crate) const LOG_DIR_NOT_FOUND: i16 = 57;
+pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;

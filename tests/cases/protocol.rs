@@ -122,6 +122,7 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         28 => probe::<TxnOffsetCommitRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
         33 => probe::<AlterConfigsRequest>(raw, version),
+        34 => probe::<AlterReplicaLogDirsRequest>(raw, version),
         35 => probe::<DescribeLogDirsRequest>(raw, version),
         37 => probe::<CreatePartitionsRequest>(raw, version),
         42 => probe::<DeleteGroupsRequest>(raw, version),
@@ -144,9 +145,7 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     }
 }
 
-const KNOWN: [i16; 43] = [
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 32, 33,
-    35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75,
+const KNOWN: [i16; 44] = [0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 32, 33, 34, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75,
 ];
 
 #[test]

@@ -217,6 +217,9 @@ impl AskedPart {
             Ok(partition) => partition,
             Err(missing) => return Some(self.error(missing.code)),
         };
+        if partition.has_moved() {
+            return Some(self.error(ErrorCode::NotLeaderOrFollower));
+        }
         if partition.is_deleted() {
             let by_id = ask.version >= TOPIC_IDS_FROM;
             return Some(self.error(if by_id {
