@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use seawall_committer::{Committer, CommitterConfig, Watchdog};
 use seawall_storage::Resources;
 use seawall_storage::disk::{Disk, RealDisk};
@@ -37,6 +38,9 @@ const COMMIT_IDLE: Duration = Duration::from_secs(30);
 const BACKGROUND_FLUSH_BYTES: u64 = 64 << 20;
 /// Read handles of sealed segments kept open per log dir.
 const HANDLES_MAX: usize = 512;
+
+/// How often it is looked how much room there is.
+const SPACE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a probe writes: one page.
 const PROBE_BYTES: usize = 4096;
@@ -103,6 +107,7 @@ pub struct LogDir {
     failed: AtomicUsize,
     tail: AtomicBool,
     retaining: AtomicBool,
+    looked_at_space: Mutex<Instant>,
 }
 
 impl LogDir {
@@ -127,7 +132,7 @@ impl LogDir {
         if reserve.restore().is_err() {
             log::error!("{}: full; no appends until there is space", path.display());
         }
-        Ok(Arc::new(Self {
+        let log_dir = Arc::new(Self {
             index,
             path: path.to_owned(),
             disk,
@@ -146,11 +151,29 @@ impl LogDir {
             failed: AtomicUsize::new(0),
             tail: AtomicBool::new(false),
             retaining: AtomicBool::new(false),
-        }))
+            looked_at_space: Mutex::new(Instant::now()),
+        });
+        log_dir.look_at_space();
+        Ok(log_dir)
+    }
+
+    /// Tells the catalog how much room there is. Blocks on the disk.
+    pub fn look_at_space(&self) {
+        match self.space() {
+            Ok(space) => self.claim.set_free_bytes(space.usable_bytes),
+            Err(error) => log::warn!("{}: its space is not known: {error}", self.path.display()),
+        }
     }
 
     /// What is due by the clock.
     pub fn sweep(self: &Arc<Self>) {
+        let mut looked = self.looked_at_space.lock();
+        if looked.elapsed() >= SPACE_INTERVAL {
+            *looked = Instant::now();
+            let dir = Arc::clone(self);
+            self.maint.submit(move || dir.look_at_space());
+        }
+        drop(looked);
         if self.reserve.claim_restoring() {
             let dir = Arc::clone(self);
             self.state.submit(move || {

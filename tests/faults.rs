@@ -36,7 +36,8 @@ mod codes {
 const DATA: &str = "data";
 
 fn setup() -> Setup {
-    Setup::new(env!("CARGO_BIN_EXE_seawall"))
+    // The records of these tests are dated 1970.
+    Setup::new(env!("CARGO_BIN_EXE_seawall")).set("log.retention.ms", "-1")
 }
 
 /// How a broker on the mount is started.

@@ -9,11 +9,14 @@ use super::names::TopicName;
 use super::snapshot::{Topic, TopicDir};
 use std::collections::HashMap;
 
+/// A dir that lacks at most this part of the largest free space counts as having as much.
+const AS_ROOMY: u64 = 10;
+
 /// Names that are taken, in the form in which they collide.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     pub(super) names: HashMap<String, Taken>,
-    /// Partitions per log dir: the next one goes where there are fewest.
+    /// Partitions per log dir: of roomy ones, the next one goes where there are fewest.
     pub(super) load: HashMap<LogDirIndex, usize>,
 }
 
@@ -55,7 +58,8 @@ impl Taken {
 }
 
 impl Book {
-    /// Adds partitions to a spread, each in the well dir where there are fewest, and counts them.
+    /// Adds partitions to a spread, and counts them. Each goes into one of the well dirs with the most free space; among
+    /// those that have about as much (often they share a file system) into the one where there are fewest.
     pub(super) fn spread(
         &mut self,
         log_dirs: &LogDirs,
@@ -65,15 +69,18 @@ impl Book {
         let well = |sick_too: bool| {
             let present = log_dirs.present();
             let usable = present.filter(move |(_, dir)| sick_too || dir.claim.is_well());
-            usable.map(|(dir, present)| (dir.index, present.id))
+            usable.map(|(dir, present)| (dir.index, present.id, present.claim.free_bytes()))
         };
         let mut here: Vec<_> = well(false).collect();
         if here.is_empty() {
             here = well(true).collect();
         }
+        let most = here.iter().map(|dir| dir.2).max().unwrap_or(0);
+        let roomy = |free: u64| free >= most - most / AS_ROOMY;
         for _ in 0..partitions {
             let load = |index: &LogDirIndex| self.load.get(index).copied().unwrap_or(0);
-            let Some(&(index, id)) = here.iter().min_by_key(|(index, _)| load(index)) else {
+            let candidates = here.iter().filter(|dir| roomy(dir.2));
+            let Some(&(index, id, _)) = candidates.min_by_key(|dir| load(&dir.0)) else {
                 break;
             };
             *self.load.entry(index).or_default() += 1;

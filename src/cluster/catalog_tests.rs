@@ -360,6 +360,35 @@ fn t01_fifty_topics_created_at_the_same_time_are_all_there() {
 }
 
 #[test]
+fn new_partitions_go_where_there_is_most_room_and_are_spread_where_there_is_as_much() {
+    let machine = Machine::new(3);
+    let cluster = machine.start();
+    let room = |free: [u64; 3]| {
+        for (n, bytes) in free.into_iter().enumerate() {
+            let claim = cluster.log_dirs.claim(LogDirIndex(n)).unwrap();
+            claim.set_free_bytes(bytes);
+        }
+    };
+    let places = |name: &str| -> Vec<usize> {
+        let topic = cluster.create(name, 4).unwrap();
+        topic.places().map(|(_, p)| p.unwrap().0).collect()
+    };
+    room([10, 1000, 100]);
+    assert_eq!(places("roomy"), [1, 1, 1, 1]);
+    room([1000, 10, 950]);
+    assert_eq!(places("two"), [0, 2, 0, 2]);
+    room([500, 500, 500]);
+    assert_eq!(places("all"), [0, 2, 0, 2], "the second has four already");
+    cluster
+        .log_dirs
+        .claim(LogDirIndex(1))
+        .unwrap()
+        .set_well(false);
+    room([10, 1000, 5]);
+    assert_eq!(places("sick"), [0, 0, 0, 0]);
+}
+
+#[test]
 fn only_one_of_many_creations_of_a_name_succeeds() {
     let machine = Machine::new(1);
     let cluster = machine.start();

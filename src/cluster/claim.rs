@@ -142,6 +142,8 @@ pub(crate) struct DirClaim {
     predecessor: Predecessor,
     on_shared_fs: bool,
     well: AtomicBool,
+    /// Bytes free on its file system, when it was last looked; 0 before that.
+    free_bytes: AtomicU64,
     shared: Arc<Shared>,
     beating: Mutex<Option<Beating>>,
 }
@@ -212,6 +214,7 @@ impl DirClaim {
             predecessor,
             on_shared_fs: shared_fs,
             well: AtomicBool::new(true),
+            free_bytes: AtomicU64::new(0),
             shared,
             beating: Mutex::new(beating),
         })
@@ -230,6 +233,16 @@ impl DirClaim {
     /// Whether partitions in it are well: new ones go where they are.
     pub(crate) fn set_well(&self, well: bool) {
         self.well.store(well, Ordering::Release);
+    }
+
+    /// Bytes free on its file system: new partitions go where there is room.
+    pub(crate) fn set_free_bytes(&self, bytes: u64) {
+        self.free_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// See [`DirClaim::set_free_bytes`].
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free_bytes.load(Ordering::Relaxed)
     }
 
     /// See [`DirClaim::set_well`].

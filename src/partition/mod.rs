@@ -374,7 +374,11 @@ impl Partition {
         };
         let plan = self.log.lock().checkpoint_plan(now());
         let Some(plan) = plan else { return };
-        let done = plan.run();
+        let done = if self.frees_space() {
+            self.on_full_disk(|| plan.run())
+        } else {
+            plan.run()
+        };
         if let Err(error) = &done {
             let (topic, index) = (&self.topic, self.index);
             log::warn!("{topic}-{index}: no checkpoint was written: {error}");
@@ -406,7 +410,14 @@ impl Partition {
             return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
         };
         let plan = self.log.lock().roll_plan();
-        let segment = plan.run().map_err(|error| match error {
+        let rolled = match plan.run() {
+            Err(RollError::NoSpace(_)) if self.frees_space() => {
+                self.dir.reserve.give_up();
+                plan.run()
+            }
+            other => other,
+        };
+        let segment = rolled.map_err(|error| match error {
             RollError::NoSpace(error) => ChoreError::NoSpace(error),
             RollError::OldNotSynced(error) => {
                 self.log.lock().mark_sync_failed();

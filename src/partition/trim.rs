@@ -173,7 +173,7 @@ impl Partition {
     }
 
     /// Deleting needs a few bytes first: on a full disk those of the reserve.
-    fn on_full_disk(&self, work: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn on_full_disk<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match work() {
             Err(error) if is_no_space(&error) => {
                 self.dir.reserve.give_up();
@@ -219,6 +219,11 @@ impl Partition {
             self.reclaim_wanted.store(true, Ordering::Release);
             self.request_chore(Chore::Roll);
         }
+    }
+
+    /// Whether segments wait for a roll or a checkpoint to be dropped.
+    pub(super) fn frees_space(&self) -> bool {
+        self.reclaim_wanted.load(Ordering::Acquire)
     }
 
     /// What kept segments from going was done.

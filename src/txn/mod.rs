@@ -21,6 +21,8 @@ mod markers;
 mod offsets;
 mod slot;
 mod state;
+mod sweep;
+mod verify;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,18 +42,13 @@ use crate::cluster::{Cluster, DirClaim, state_file};
 use crate::config::Config;
 use crate::partition::now;
 use machine::Decision;
-use slot::{Entry, Job, Owed, SLOTS, Slot, State, slot_of};
+use slot::{Job, Owed, SLOTS, Slot, State, slot_of};
 
 /// The folder of the slot files in `__cluster`.
 pub const DIR: &str = "txn_state";
 /// Commands that wait for one transactional id: a client has one in flight, and a
 /// few more may be on their way from connections that it gave up.
 const WAITING_MAX: usize = 64;
-/// How long a command waits for the last transaction to be carried out before the
-/// client is told to come again.
-const HELD_MS: i64 = 2_000;
-/// How often transactional ids that nobody uses are looked for.
-const EXPIRY_SWEEP_MS: i64 = 60_000;
 
 /// The time of transactions, in ms since the epoch: right when the broker starts, and steady from then on, so that a clock
 /// that is set neither ends a transaction nor keeps it (d14).
@@ -151,7 +148,7 @@ impl Transactions {
             return Err(TxnError::Unavailable);
         }
         let txn = state.entries.get(id).and_then(|entry| entry.txn.as_ref());
-        machine::verify(txn, producer, partition)
+        verify::partition(txn, producer, partition)
     }
 
     /// Lets offsets of a group into the transaction. While the guard is held the
@@ -168,7 +165,7 @@ impl Transactions {
             return Err(TxnError::Unavailable);
         }
         let entry = state.entries.get(id).ok_or(TxnError::UnknownProducer)?;
-        machine::verify_group(entry.txn.as_ref(), producer, group)?;
+        verify::group(entry.txn.as_ref(), producer, group)?;
         entry.staging.fetch_add(1, Ordering::AcqRel);
         Ok(StagingGuard(Arc::clone(&entry.staging)))
     }
@@ -213,56 +210,6 @@ impl Transactions {
             all.extend(known);
         }
         all
-    }
-
-    /// What is due by the clock: transactions that take too long, commands that have
-    /// waited enough, files behind memory, ids that nobody uses.
-    pub(crate) fn sweep(&self, broker: &Arc<Broker>) {
-        let now_ms = self.now_ms();
-        let due = now_ms.saturating_sub(self.expired_ms.load(Ordering::Relaxed));
-        let expire = due >= EXPIRY_SWEEP_MS;
-        if expire {
-            self.expired_ms.store(now_ms, Ordering::Relaxed);
-        }
-        for slot in &self.slots {
-            let mut state = slot.state.lock();
-            if expire {
-                forget_expired(&mut state, self.expiration_ms, now_ms);
-            }
-            let hung = take_hung(&mut state, now_ms.saturating_sub(self.stall_ms));
-            let (late, overdue) = take_late(&mut state, now_ms);
-            if state.dirty {
-                self.request_write(broker, slot, state);
-            } else {
-                drop(state);
-            }
-            for job in late {
-                (job.reply)(Err(TxnError::Concurrent));
-            }
-            hung.tell();
-            for id in overdue {
-                log::info!("transactional id {id:?}: its transaction took too long and is aborted");
-                self.submit(broker, &id, Command::Expire, Box::new(drop));
-            }
-        }
-    }
-
-    /// At a clean stop: brings the files up to memory. Blocks on the disk.
-    pub(crate) fn close(&self) -> bool {
-        let mut clean = true;
-        for (number, slot) in self.slots.iter().enumerate() {
-            let mut state = slot.state.lock();
-            if !state.dirty || state.writing || state.unreadable {
-                continue;
-            }
-            let (content, _) = slot.snapshot(number, &mut state);
-            drop(state);
-            if let Err(error) = slot.store(&*self.disk, &content) {
-                log::warn!("{error}");
-                clean = false;
-            }
-        }
-        clean
     }
 
     /// The decision of a transactional id is carried out.
@@ -519,74 +466,6 @@ fn idle_again(state: &mut State, id: &Arc<str>) -> Vec<Job> {
         state.entries.remove(id);
     }
     waiting.into_iter().map(|(job, _)| job).collect()
-}
-
-fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
-    let before = state.entries.len();
-    state.entries.retain(|_, entry: &mut Entry| {
-        let quiet = !entry.busy && entry.waiting.is_empty() && entry.held.is_empty();
-        let expired = |txn| machine::is_expired(txn, expiration_ms, now_ms);
-        !(quiet && entry.txn.as_ref().is_some_and(expired))
-    });
-    state.dirty |= state.entries.len() != before;
-}
-
-/// Who has waited too long for a disk that hangs.
-struct Hung {
-    owed: Vec<Owed>,
-    jobs: Vec<Job>,
-}
-
-impl Hung {
-    /// What they asked for may still come true.
-    fn tell(self) {
-        for owed in self.owed {
-            owed.tell(Err(TxnError::Unavailable));
-        }
-        for job in self.jobs {
-            (job.reply)(Err(TxnError::Unavailable));
-        }
-    }
-}
-
-/// Those who wait since `limit_ms` or longer. Their changes stay on their way.
-fn take_hung(state: &mut State, limit_ms: i64) -> Hung {
-    let owed = state.owed.iter().chain(&state.writing_for);
-    let owed = owed.filter(|owed| owed.since_ms <= limit_ms).cloned();
-    let mut hung = Hung {
-        owed: owed.collect(),
-        jobs: Vec::new(),
-    };
-    for entry in state.entries.values_mut() {
-        while entry
-            .waiting
-            .front()
-            .is_some_and(|(_, since)| *since <= limit_ms)
-        {
-            hung.jobs
-                .extend(entry.waiting.pop_front().map(|(job, _)| job));
-        }
-    }
-    hung
-}
-
-/// Commands that have waited long enough for a decision to be carried out, and ids whose transaction takes too long.
-fn take_late(state: &mut State, now_ms: i64) -> (Vec<Job>, Vec<Arc<str>>) {
-    let (mut late, mut overdue) = (Vec::new(), Vec::new());
-    for (id, entry) in &mut state.entries {
-        if entry.txn.as_ref().is_some_and(|txn| txn.is_overdue(now_ms)) {
-            overdue.push(Arc::clone(id));
-        }
-        let held = std::mem::take(&mut entry.held);
-        for (job, since) in held {
-            if now_ms.saturating_sub(since) >= HELD_MS {
-                late.push(job);
-            } else {
-                entry.held.push((job, since));
-            }
-        }
-    }
-    (late, overdue)
 }
 
 fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {

@@ -141,6 +141,7 @@ fn read(c: &mut Criterion) {
                 upto: view.end_offset(),
                 max_bytes: 1 << 20,
                 at_least_one: true,
+                gaps: false,
                 check_crc: false,
             };
             let got = view.read(&spec).expect("read");

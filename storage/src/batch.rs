@@ -203,6 +203,11 @@ impl BatchHeader {
         self.base_sequence.plus(self.last_offset_delta)
     }
 
+    /// Whether it stands for batches that compaction removed: no record, and nobody's.
+    pub fn is_gap(&self) -> bool {
+        self.record_count == 0 && !self.has_producer()
+    }
+
     /// Whether the batch was sent by an idempotent producer.
     pub fn has_producer(&self) -> bool {
         self.producer_id > ProducerId::NONE

@@ -160,6 +160,7 @@ impl ReadView {
             upto,
             max_bytes: 1,
             at_least_one: true,
+            gaps: false,
             check_crc: false,
         };
         Ok(Batch::parse_one(&self.read(&spec)?.bytes).ok())

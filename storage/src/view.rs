@@ -42,6 +42,9 @@ pub struct ReadSpec {
     pub max_bytes: usize,
     /// The first batch comes even if it is larger (KIP-74).
     pub at_least_one: bool,
+    /// Empty batches that stand for what compaction removed come too. Kafka sends none, and clients exist that stumble over
+    /// them: so they are left out, unless there is nothing else up to `upto` and the reader would never reach its end.
+    pub gaps: bool,
     /// Check the CRC of each batch, once for every open file; a bad first one is `Corrupt`, a later one ends the answer
     /// before it.
     pub check_crc: bool,
@@ -214,6 +217,17 @@ impl ReadView {
                 end: self.end,
             });
         }
+        let found = self.read_between(spec)?;
+        if found.bytes.is_empty() && !spec.gaps && spec.from < spec.upto.min(self.end) {
+            return self.read_between(&ReadSpec {
+                gaps: true,
+                ..*spec
+            });
+        }
+        Ok(found)
+    }
+
+    fn read_between(&self, spec: &ReadSpec) -> Result<ReadBatches, ReadError> {
         let upto = spec.upto.min(self.end);
         let mut from = spec.from;
         let mut index = self.segment_of(from);
@@ -298,6 +312,51 @@ struct Reading<'a> {
     spec: ReadSpec,
 }
 
+/// Stretches of a window that go out: one, where nothing in between was left out.
+struct Taken {
+    from: usize,
+    before: Vec<std::ops::Range<usize>>,
+}
+
+impl Taken {
+    fn from(start: usize) -> Self {
+        Self {
+            from: start,
+            before: Vec::new(),
+        }
+    }
+
+    /// The batch at `at` does not go out.
+    fn leave_out(&mut self, at: usize, len: usize) {
+        if at > self.from {
+            self.before.push(self.from..at);
+        }
+        self.from = at + len;
+    }
+
+    fn bytes(&self, end: usize) -> usize {
+        self.before
+            .iter()
+            .map(ExactSizeIterator::len)
+            .sum::<usize>()
+            + (end - self.from)
+    }
+
+    fn cut(mut self, window: &Bytes, end: usize) -> Bytes {
+        if end > self.from {
+            self.before.push(self.from..end);
+        }
+        match self.before.as_slice() {
+            [] => Bytes::new(),
+            [one] => window.slice(one.clone()),
+            several => {
+                let parts: Vec<&[u8]> = several.iter().map(|r| &window[r.clone()]).collect();
+                parts.concat().into()
+            }
+        }
+    }
+}
+
 /// Bytes of the file from `at` on.
 struct Window {
     buffer: ReadBuffer,
@@ -348,7 +407,9 @@ impl Reading<'_> {
                 {
                     return Err(self.corrupt(floor.position, expected));
                 }
-                Look::Batch(header, _) if header.next_offset() > self.spec.from => {
+                Look::Batch(header, _)
+                    if header.next_offset() > self.spec.from && !self.is_left_out(&header) =>
+                {
                     return self.collect(window, place, expected).map(Some);
                 }
                 Look::Batch(header, len) => {
@@ -433,6 +494,10 @@ impl Reading<'_> {
         holds
     }
 
+    fn is_left_out(&self, header: &BatchHeader) -> bool {
+        header.is_gap() && !self.spec.gaps
+    }
+
     /// Takes batches from `start` on as long as they are wanted.
     fn collect(
         &self,
@@ -441,13 +506,19 @@ impl Reading<'_> {
         first: Offset,
     ) -> Result<ReadBatches, ReadError> {
         let (mut end, mut next, mut base) = (start, first, None);
+        let mut taken = Taken::from(start);
         while next < self.spec.upto.min(self.part.end) {
             let (header, len) = match self.look(&window, end, next) {
                 Ok(Look::Batch(header, len)) => (header, len),
                 Err(e) if base.is_none() => return Err(e),
                 Ok(Look::Beyond(_)) | Err(_) => break,
             };
-            let fits = end - start + len <= self.spec.max_bytes
+            if self.is_left_out(&header) && header.next_offset() <= self.spec.upto {
+                taken.leave_out(end, len);
+                (end, next) = (end + len, header.next_offset());
+                continue;
+            }
+            let fits = taken.bytes(end) + len <= self.spec.max_bytes
                 || (base.is_none() && self.spec.at_least_one);
             if !fits || header.next_offset() > self.spec.upto {
                 break;
@@ -467,7 +538,7 @@ impl Reading<'_> {
         };
         self.part.segment.remember(next, window.at.plus(wide(end)));
         Ok(ReadBatches {
-            bytes: window.buffer.freeze().slice(start..end),
+            bytes: taken.cut(&window.buffer.freeze(), end),
             base,
             next,
         })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_faultfs::{Errno, FaultFs};
 use seawall_testkit::calls::{self, create_topic, end_offset};
-use seawall_testkit::kafka_wire::DeleteTopicsRequest;
+use seawall_testkit::kafka_wire::{DeleteRecordsRequest, DeleteTopicsRequest};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -15,6 +15,7 @@ use crate::{codes, cut_power, mounted};
 /// What is left when the load starts.
 const ROOM: usize = 1 << 20;
 const RECORD: usize = 20_000;
+const EARLIEST: i64 = -2;
 
 /// Appends with five in flight until the disk is full; gives how many records were acknowledged. They are the first
 /// ones: nothing behind a refused record was taken.
@@ -68,7 +69,7 @@ struct Full {
 
 /// A full disk: one topic that filled it, one whose deletion frees some of it.
 fn full(errno: Errno) -> Full {
-    let (fs, broker) = mounted(|setup| setup);
+    let (fs, broker) = mounted(|setup| setup.set("log.segment.delete.delay.ms", "0"));
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, "load", 1, &[]);
     let victim = create_topic(&mut raw, "victim", 1, &[]);
@@ -161,6 +162,29 @@ fn deleting_a_topic_on_a_full_disk_makes_space() {
         end_offset(&mut full.raw, &full.topic, 0),
         i64::from(full.acknowledged)
     );
+}
+
+#[test]
+fn deleting_records_on_a_full_disk_makes_space() {
+    let mut full = full(Errno::NoSpace);
+    let delete = requests::delete_records(&full.victim.name, &[(0, -1)]);
+    let answer = full.raw.call::<DeleteRecordsRequest>(2, &delete);
+    let row = &answer.topics[0].partitions[0];
+    assert_eq!((row.error_code, row.low_watermark), (codes::NONE, 8));
+    assert_resumes(&mut full, "after DeleteRecords");
+    full.broker.kill9();
+    full.broker.start_again();
+    full.raw = full.broker.connect();
+    let start = calls::list_offset_at(
+        &mut full.raw,
+        calls::LIST_OFFSETS,
+        &full.victim.name,
+        0,
+        EARLIEST,
+    );
+    assert_eq!(start.offset, 8);
+    full.writer
+        .assert_log_is(&mut full.raw, full.acknowledged, "after a restart");
 }
 
 #[test]

@@ -20,14 +20,15 @@ struct Two {
     fs: FaultFs,
     sick: Writer,
     well: Writer,
-    _plain: tempfile::TempDir,
+    _plain: FaultFs,
 }
 
-/// A broker with a dir on the fault file system and a plain one that holds the cluster's state, and a partition on each.
+/// A broker with a dir that will be sick and a plain one that holds the cluster's state, and a partition on each: both
+/// have as much room, so that partitions are spread.
 fn two_dirs() -> Two {
     let fs = FaultFs::mount(1);
-    let plain = tempfile::tempdir().expect("a temporary directory");
-    let (a, b) = (fs.path("a"), plain.path().join("b"));
+    let plain = FaultFs::mount(2);
+    let (a, b) = (fs.path("a"), plain.path("b"));
     let dirs = format!("{},{}", b.display(), a.display());
     let broker = setup()
         .set("log.dirs", &dirs)
@@ -43,7 +44,7 @@ fn two_dirs() -> Two {
             BatchBuilder::of(&["first"]).build(),
         );
     }
-    let on_a = partition_on(&a, &topic).expect("a partition on the fault file system");
+    let on_a = partition_on(&a, &topic).expect("a partition on the dir that will be sick");
     let on_b = partition_on(&b, &topic).expect("a partition on the plain dir");
     let sick = Writer::new(&mut raw, &topic, on_a);
     let well = Writer::new(&mut raw, &topic, on_b);

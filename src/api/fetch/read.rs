@@ -115,6 +115,7 @@ impl Round {
             upto: part.limit_in(&self.ask, partition, &view),
             max_bytes,
             at_least_one,
+            gaps: false,
             check_crc: true,
         };
         match tripwire::FETCH.around(|| view.read(&spec)) {

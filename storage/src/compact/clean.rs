@@ -303,7 +303,7 @@ impl Writing<'_> {
         if self.gap.as_ref().is_some_and(other_epoch) {
             self.close_gap(header.base_offset)?;
         }
-        let is_gap = header.record_count == 0 && !header.has_producer();
+        let is_gap = header.is_gap();
         match &mut self.gap {
             Some(gap) => gap.only = None,
             None => {

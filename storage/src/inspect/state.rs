@@ -137,7 +137,7 @@ impl States {
         if self.remembered.get(&header.base_offset).is_some_and(same) {
             self.remembered.remove(&header.base_offset);
         }
-        if header.record_count == 0 && !header.has_producer() {
+        if header.is_gap() {
             // Compacted away since the snapshot was made.
             let (from, upto) = (header.base_offset, header.next_offset());
             self.remembered

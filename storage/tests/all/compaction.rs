@@ -10,8 +10,9 @@ use seawall_storage::names::{CHECKPOINT, COMPACTION, SNAPSHOT};
 use seawall_storage::records::{DecodeSite, Limits, Records};
 use seawall_storage::{
     Attributes, Batch, BatchHeader, BatchVerdict, Compaction, CompactionRules, CompactionStats,
-    CompactionTask, LeaderEpoch, Log, Offset, PartitionIndex, ProducerEpoch, ProducerId, Sequence,
-    Stop, Swap, Throttle, Timestamp, TopicId, read_progress, write_progress,
+    CompactionTask, LeaderEpoch, Log, Offset, PartitionIndex, ProducerEpoch, ProducerId,
+    ReadBatches, ReadSpec, Sequence, Stop, Swap, Throttle, Timestamp, TopicId, read_progress,
+    write_progress,
 };
 
 use crate::support::{
@@ -556,6 +557,66 @@ fn readers_of_an_older_view_read_what_they_had_until_they_let_go() {
     drive(&mut log, &mut swap).expect("swap");
     assert_eq!(offsets(&all_rows(&log)), [6, 7]);
     assert_eq!(logs(&disk), 2);
+}
+
+#[test]
+fn f09_readers_get_no_batch_that_stands_for_nothing_unless_it_is_the_end() {
+    let (setup, disk) = setup();
+    let mut log = setup.open(Stop::Clean);
+    for turn in 0..3 {
+        append(
+            &mut log,
+            &[keyed(&[("a", Some("x"))]), keyed(&[("b", Some("x"))])],
+        );
+        append(&mut log, &[keyed(&[(&format!("only-{turn}"), Some("x"))])]);
+    }
+    append(&mut log, &[keyed(&[("gone", None)])]);
+    roll(&mut log);
+    compact(&mut log, &disk, &rules(), HOUR).expect("compaction");
+    append(&mut log, &[keyed(&[("z", Some("x"))])]);
+    roll(&mut log);
+    compact(&mut log, &disk, &rules(), 2 * HOUR).expect("compaction");
+    let view = log.read_view();
+    let plain = |from: i64, upto: i64, max_bytes: usize| {
+        let spec = ReadSpec {
+            upto: Offset(upto),
+            gaps: false,
+            ..crate::support::spec(from, max_bytes)
+        };
+        view.read(&spec).expect("read")
+    };
+    let bases = |got: &ReadBatches| {
+        let mut rest = got.bytes.clone();
+        let mut found = Vec::new();
+        while !rest.is_empty() {
+            let batch = Batch::parse_one(&rest).expect("whole batches");
+            batch.check_crc().expect("crc");
+            found.push((batch.header().base_offset.0, batch.header().record_count));
+            rest = rest.slice(batch.len()..);
+        }
+        found
+    };
+    let mut seen = Vec::new();
+    let mut next = Offset(0);
+    while next < Offset(11) {
+        let got = plain(next.0, 11, 10_000);
+        seen.extend(bases(&got));
+        next = got.next;
+    }
+    assert_eq!(seen, [(2, 1), (5, 1), (6, 1), (7, 1), (8, 1), (10, 1)]);
+    for from in 0..=2 {
+        assert_eq!(bases(&plain(from, 11, 1)), [(2, 1)], "from {from}");
+    }
+    assert_eq!(bases(&plain(3, 11, 1)), [(5, 1)]);
+    assert_eq!(bases(&plain(9, 11, 1000)), [(10, 1)]);
+    assert_eq!(
+        bases(&plain(9, 10, 1000)),
+        [(9, 0)],
+        "nothing else is there"
+    );
+    assert_eq!(plain(9, 10, 1000).next, Offset(10));
+    assert_eq!(bases(&plain(0, 2, 1000)), [(0, 0)]);
+    assert_eq!(bases(&plain(11, 11, 1000)), []);
 }
 
 #[test]

@@ -230,6 +230,7 @@ pub(crate) fn spec(from: i64, max_bytes: usize) -> ReadSpec {
         upto: Offset(i64::MAX),
         max_bytes,
         at_least_one: true,
+        gaps: true,
         check_crc: true,
     }
 }
