@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use seawall_faultfs::{Call, Fault, FaultFs, Standing};
 use seawall_testkit::calls::{self, create_topic};
-use seawall_testkit::kafka_wire::MetadataRequest;
+use seawall_testkit::kafka_wire::{
+    AlterReplicaLogDirsRequest, MetadataRequest, alter_replica_log_dirs_request,
+};
 use seawall_testkit::requests::{self, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -43,6 +45,10 @@ fn two_dirs() -> Two {
             BatchBuilder::of(&["first"]).build(),
         );
     }
+    // New partitions go where there is most room, which one of the two has.
+    for (dir, partition) in [(&a, 0), (&b, 1)] {
+        move_to(&mut raw, &topic, partition, dir);
+    }
     let on_a = partition_on(&a, &topic).expect("a partition on the fault file system");
     let on_b = partition_on(&b, &topic).expect("a partition on the plain dir");
     let sick = Writer::new(&mut raw, &topic, on_a);
@@ -54,6 +60,26 @@ fn two_dirs() -> Two {
         well,
         _plain: plain,
     }
+}
+
+fn move_to(raw: &mut Raw, topic: &TopicRef, partition: i32, to: &Path) {
+    let mut wanted = alter_replica_log_dirs_request::AlterReplicaLogDirTopic::default();
+    wanted.name = topic.name.as_str().into();
+    wanted.partitions = vec![partition];
+    let mut dir = alter_replica_log_dirs_request::AlterReplicaLogDir::default();
+    dir.path = to.display().to_string().as_str().into();
+    dir.topics = vec![wanted];
+    let mut request = AlterReplicaLogDirsRequest::default();
+    request.dirs = vec![dir];
+    let place = to.join(&topic.name).join(partition.to_string());
+    wait::until("the partition has moved", SOON, || {
+        let answer = raw.call::<AlterReplicaLogDirsRequest>(2, &request);
+        assert_eq!(answer.results[0].partitions[0].error_code, codes::NONE);
+        place.exists()
+            && calls::list_offset_at(raw, calls::LIST_OFFSETS, &topic.name, partition, -1)
+                .error_code
+                == 0
+    });
 }
 
 fn partition_on(dir: &Path, topic: &TopicRef) -> Option<i32> {
