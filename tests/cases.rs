@@ -14,6 +14,7 @@ mod cases {
     mod fetch_sessions;
     mod group_members;
     mod group_offsets;
+    mod group_retention;
     mod groups;
     mod hostile;
     mod idempotence;
@@ -26,7 +27,7 @@ mod cases {
     mod tools;
     mod topics;
     mod transactions;
-    mod txn_calls;
+    mod txn_admin;
     mod txn_crashes;
 }
 

@@ -15,6 +15,7 @@ mod faults {
     mod log_dirs;
     mod model;
     mod power_cuts;
+    mod transactions;
     mod writer;
 }
 

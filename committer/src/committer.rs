@@ -18,6 +18,7 @@ use crate::gate::Gate;
 use crate::pool::Pool;
 use crate::queue::{Failure, Group, Job, Queue, Refusal, Target};
 use crate::watchdog::{Call, CallGuard, Watchdog, Watched};
+use seawall_planted::planted;
 
 /// Work of a log's committer that is not a flush.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -268,7 +269,17 @@ impl<L: Log> Committer<L> {
     }
 
     fn flush(log: &Arc<L>, target: &Target<L::Point>) {
-        let synced = target.point.as_ref().map_or(Ok(()), |p| log.sync(p));
+        if planted("ack-before-fsync") {
+            Self::flushed(log, target);
+            drop(target.point.as_ref().map(|p| log.sync(p)));
+            return;
+        }
+        let mut synced = target.point.as_ref().map_or(Ok(()), |p| log.sync(p));
+        if synced.is_err() && planted("sync-tried-again") {
+            synced = target.point.as_ref().map_or(Ok(()), |p| log.sync(p));
+        }
+        let late = planted("target-sampled-late").then(|| log.gate().lock().sample());
+        let target = late.as_ref().unwrap_or(target);
         match synced {
             Ok(()) => Self::flushed(log, target),
             Err(error) => Self::failed(log, &error),

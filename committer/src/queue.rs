@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use crate::{AckPolicy, Chore};
+use seawall_planted::planted;
 
 /// Number of a flush of one log; requests and completions are compared by it.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
@@ -168,6 +169,9 @@ impl<P: Clone, W> Queue<P, W> {
 
     /// C4.
     pub(crate) fn high_watermark(&self) -> u64 {
+        if planted("watermark-before-fsync") {
+            return self.end;
+        }
         self.spans.front().map_or(self.end, |span| span.0)
     }
 
@@ -214,6 +218,9 @@ impl<P: Clone, W> Queue<P, W> {
     /// it go and it is no duplicate of a batch that still waits itself (D8).
     fn is_satisfied(&self, member: &Member<W>, waits: bool) -> bool {
         if member.range.1 <= self.durable {
+            return true;
+        }
+        if member.duplicate && planted("duplicate-acked-early") {
             return true;
         }
         let original_waits =
@@ -290,7 +297,7 @@ impl<P: Clone, W> Queue<P, W> {
         })
     }
 
-    fn sample(&self) -> Target<P> {
+    pub(crate) fn sample(&self) -> Target<P> {
         Target {
             seq: self.requested,
             end: self.end,
@@ -400,6 +407,9 @@ impl<P: Clone, W> Queue<P, W> {
         self.stalled_calls += 1;
         if self.health == Health::Online {
             self.health = Health::Stalled;
+        }
+        if planted("late-success-acks") {
+            return Vec::new();
         }
         self.take_all()
     }

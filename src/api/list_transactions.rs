@@ -9,7 +9,6 @@ use seawall_net::wire::messages::{ListTransactionsRequest, ListTransactionsRespo
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
-use crate::partition::now;
 use crate::txn::{Phase, Txn};
 
 /// More than any pattern that a person writes needs.
@@ -38,6 +37,7 @@ fn respond(asked: &Asked<'_>, request: &ListTransactionsRequest) -> ListTransact
         producers: request.producer_id_filters.iter().copied().collect(),
         longer_than_ms: request.duration_filter,
         pattern,
+        now_ms: asked.broker.txns.now_ms(),
     };
     let all = asked.broker.txns.all();
     let passing = all.iter().filter(|(id, txn)| filter.passes(id, txn));
@@ -65,12 +65,13 @@ struct Filter<'a> {
     producers: HashSet<i64>,
     longer_than_ms: i64,
     pattern: Option<Regex>,
+    now_ms: i64,
 }
 
 impl Filter<'_> {
     fn passes(&self, id: &str, txn: &Txn) -> bool {
         let producer = txn.producer().id.get();
-        let age = now().get().saturating_sub(txn.started_ms);
+        let age = self.now_ms.saturating_sub(txn.started_ms);
         (self.any_state || self.states.contains(txn.phase.name()))
             && (self.producers.is_empty() || self.producers.contains(&producer))
             && (self.longer_than_ms < 0 || age > self.longer_than_ms)

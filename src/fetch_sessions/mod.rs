@@ -25,7 +25,7 @@ pub use session::{Kept, PartKey, Seen, Session, SessionError, TopicKey, Wanted};
 /// A session that was not used for this long makes room for any other one, and
 /// one that exists for this long for a larger one; Kafka's number.
 const EVICTION_AGE: Duration = Duration::from_secs(120);
-/// Partitions per slot, on average: half a million, or about 80 MB, with the
+/// Partitions per slot, on average: half a million, or some 110 MB, with the
 /// thousand slots of the default. Kafka keeps no such bound.
 const PARTITIONS_PER_SLOT: usize = 500;
 /// Partitions of one session: more than one consumer reads, and a fraction of

@@ -150,16 +150,17 @@ impl Group {
         self.has_file
     }
 
-    /// From when on its offsets age; `None` while members are there to use them.
-    pub(crate) fn retained_since(&self) -> Option<i64> {
+    /// From when on offsets of a topic age, if not from their commit; `None` while members are there to use them.
+    pub(crate) fn ages_since(&self, topic: &str) -> Option<i64> {
+        let by_itself = Some(i64::MIN);
         match &self.kind {
-            Kind::Classic(classic) if classic.is_empty() => match classic.protocol_type() {
-                Some(_) => Some(self.empty_since_ms),
-                // It never had members: every offset ages by itself.
-                None => Some(i64::MIN),
-            },
+            // It never had members.
+            Kind::Classic(classic) if classic.protocol_type().is_none() => by_itself,
+            Kind::Classic(classic) if classic.is_empty() => Some(self.empty_since_ms),
+            Kind::Classic(classic) if classic.reads(topic) => None,
             Kind::Consumer(consumer) if consumer.is_empty() => Some(self.empty_since_ms),
-            _ => None,
+            Kind::Consumer(consumer) if consumer.reads(topic) => None,
+            Kind::Classic(_) | Kind::Consumer(_) => by_itself,
         }
     }
 

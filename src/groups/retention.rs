@@ -1,7 +1,7 @@
 //! Offsets that nobody will ask for again.
 //!
 //! Owns:     when a committed offset ends: `offsets.retention.minutes` after its group has lost its last member, or after
-//!           its commit where the group never had any, as in Kafka.
+//!           its commit where the group never had any, or has members that do not read the topic, as in Kafka.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -75,8 +75,7 @@ impl Groups {
 fn ended(group: &Group, now: i64, retention: Duration, gone: IsGone<'_>) -> Vec<(Arc<str>, i32)> {
     let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
     let stored = Arc::clone(group.offsets.stored());
-    let since = group.retained_since();
-    let is_over = |committed: &Committed| match (committed.expires_ms, since) {
+    let is_over = |committed: &Committed, since: Option<i64>| match (committed.expires_ms, since) {
         (Some(at), Some(_)) => at <= now,
         (None, Some(since)) => {
             let from = since.max(committed.committed_ms);
@@ -86,9 +85,9 @@ fn ended(group: &Group, now: i64, retention: Duration, gone: IsGone<'_>) -> Vec<
     };
     let mut ended = Vec::new();
     for (name, topic) in &stored.offsets {
-        let gone = gone(name, topic.id);
+        let (gone, since) = (gone(name, topic.id), group.ages_since(name));
         for (partition, committed) in &topic.partitions {
-            if gone || (is_over(committed) && !group.offsets.is_staged(name, *partition)) {
+            if gone || (is_over(committed, since) && !group.offsets.is_staged(name, *partition)) {
                 ended.push((Arc::clone(name), *partition));
             }
         }

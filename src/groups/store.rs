@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use seawall_planted::planted;
 use seawall_storage::disk::Disk;
 
 use super::Cell;
@@ -106,7 +107,9 @@ impl Store {
 
     fn write(self: &Arc<Self>, batch: &[Arc<Cell>]) {
         let written: Vec<io::Result<()>> = batch.iter().map(|cell| self.write_one(cell)).collect();
-        let synced = if self.claim.is_fresh() {
+        let synced = if planted("rename-not-synced") {
+            Ok(())
+        } else if self.claim.is_fresh() {
             self.disk.sync_dir(&self.dir)
         } else {
             Err(io::Error::other("another broker may own the directory"))

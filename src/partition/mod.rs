@@ -34,6 +34,7 @@ use seawall_committer::{
     Call, CallGuard, Chore, ChoreError, Committer, Failure, Gate, Health, Log as CommitLog,
     Refusal, Watched,
 };
+use seawall_planted::planted;
 use seawall_storage::{
     CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
     OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Swap,
@@ -602,6 +603,9 @@ impl CommitLog for Partition {
     }
 
     fn health_changed(&self) {
+        if planted("state-waits-for-log") {
+            drop(self.log.lock());
+        }
         if let Some(error) = self.refusal_by_health() {
             self.lane.refuse_all(&error, &self.dir.queued);
         }

@@ -68,10 +68,16 @@ fn not_run(error: &dyn std::fmt::Display) -> Verdict {
 }
 
 /// State of other parts in `cluster.dir`.
-const STATE_FOLDERS: &[StateFolder] = &[StateFolder {
-    name: group_files::DIR,
-    load: group_files::check,
-}];
+const STATE_FOLDERS: &[StateFolder] = &[
+    StateFolder {
+        name: group_files::DIR,
+        load: group_files::check,
+    },
+    StateFolder {
+        name: crate::txn::DIR,
+        load: crate::txn::check_file,
+    },
+];
 
 struct Run<'a, W: Write> {
     disk: &'a dyn Disk,

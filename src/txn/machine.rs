@@ -161,38 +161,6 @@ pub fn decide(
     }
 }
 
-/// Whether a batch of that producer belongs to the transaction.
-pub fn verify(
-    txn: Option<&Txn>,
-    producer: Producer,
-    partition: &TxnPartition,
-) -> Result<(), TxnError> {
-    let txn = txn.ok_or(TxnError::UnknownProducer)?;
-    check_producer(txn, producer)?;
-    if txn.phase.decided().is_some() {
-        return Err(TxnError::Concurrent);
-    }
-    if txn.phase == Phase::Ongoing && txn.partitions.contains(partition) {
-        Ok(())
-    } else {
-        Err(TxnError::NotInTransaction)
-    }
-}
-
-/// Whether offsets of that group belong to the transaction.
-pub fn verify_group(txn: Option<&Txn>, producer: Producer, group: &str) -> Result<(), TxnError> {
-    let txn = txn.ok_or(TxnError::UnknownProducer)?;
-    check_producer(txn, producer)?;
-    if txn.phase.decided().is_some() {
-        return Err(TxnError::Concurrent);
-    }
-    if txn.phase == Phase::Ongoing && txn.groups.contains(group) {
-        Ok(())
-    } else {
-        Err(TxnError::NotInTransaction)
-    }
-}
-
 /// The decision is carried out: every marker and every offset is durable (X1).
 pub fn complete(txn: &Txn, now_ms: i64) -> Option<Txn> {
     let phase = match txn.phase.decided()? {
@@ -235,7 +203,7 @@ fn change(next: Txn, answer: Result<Producer, TxnError>) -> Decision {
     }
 }
 
-fn check_producer(txn: &Txn, producer: Producer) -> Result<(), TxnError> {
+pub(super) fn check_producer(txn: &Txn, producer: Producer) -> Result<(), TxnError> {
     let ours = txn.producer();
     if ours.id != producer.id {
         return Err(TxnError::UnknownProducer);

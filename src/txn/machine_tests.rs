@@ -1,7 +1,8 @@
 //! Every phase and every command: what is never allowed to happen, and the rules one by one.
 
-use super::machine::{Command, Decision, TxnError, complete, decide, is_expired, verify};
+use super::machine::{Command, Decision, TxnError, complete, decide, is_expired};
 use super::state::{EPOCH_LAST, Phase, Producer, Txn, TxnPartition};
+use super::verify;
 use seawall_storage::{PartitionIndex, ProducerId, TopicId, TxnOutcome};
 use std::collections::BTreeSet;
 
@@ -214,7 +215,7 @@ fn x01_only_what_takes_too_long_expires() {
     assert_eq!(driven.phase(), Phase::PrepareAbort);
     assert_eq!(driven.producer(), producer.next_epoch());
     driven.carry_out();
-    let late = verify(driven.txn.as_ref(), producer, &partition());
+    let late = verify::partition(driven.txn.as_ref(), producer, &partition());
     assert_eq!(late, Err(TxnError::Fenced));
     assert_eq!(
         driven.step(&init(Some(producer))),

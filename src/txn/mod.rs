@@ -21,17 +21,20 @@ mod markers;
 mod offsets;
 mod slot;
 mod state;
+mod sweep;
+mod verify;
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Instant;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use seawall_storage::disk::Disk;
 
 pub use machine::{Command, TxnError};
-pub use slot::Reply;
+pub use slot::{Reply, check_file};
 pub use state::{Phase, Producer, Txn, TxnPartition};
 
 use crate::broker::Broker;
@@ -39,26 +42,44 @@ use crate::cluster::{Cluster, DirClaim, state_file};
 use crate::config::Config;
 use crate::partition::now;
 use machine::Decision;
-use slot::{Entry, Job, Owed, SLOTS, Slot, State, slot_of};
+use slot::{Job, Owed, SLOTS, Slot, State, slot_of};
 
 /// The folder of the slot files in `__cluster`.
-const DIR: &str = "txn_state";
+pub const DIR: &str = "txn_state";
 /// Commands that wait for one transactional id: a client has one in flight, and a
 /// few more may be on their way from connections that it gave up.
 const WAITING_MAX: usize = 64;
-/// How long a command waits for the last transaction to be carried out before the
-/// client is told to come again.
-const HELD_MS: i64 = 2_000;
-/// How often transactional ids that nobody uses are looked for.
-const EXPIRY_SWEEP_MS: i64 = 60_000;
+
+/// The time of transactions, in ms since the epoch: right when the broker starts, and steady from then on, so that a clock
+/// that is set neither ends a transaction nor keeps it (d14).
+struct Clock {
+    wall_ms: i64,
+    started: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self {
+            wall_ms: now().get(),
+            started: Instant::now(),
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        let passed = i64::try_from(self.started.elapsed().as_millis());
+        self.wall_ms.saturating_add(passed.unwrap_or(i64::MAX))
+    }
+}
 
 /// See the module.
 pub struct Transactions {
+    clock: Clock,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     claim: Arc<DirClaim>,
     timeout_max_ms: i64,
     expiration_ms: i64,
+    stall_ms: i64,
     slots: Vec<Slot>,
     expired_ms: AtomicI64,
 }
@@ -68,6 +89,7 @@ impl Transactions {
     pub(crate) fn open(cluster: &Cluster, disk: &Arc<dyn Disk>, config: &Config) -> Self {
         let dir = cluster.dir.join(DIR);
         let slots = (0..SLOTS).map(|number| Slot::open(&**disk, &dir, number));
+        let clock = Clock::new();
         Self {
             slots: slots.collect(),
             disk: Arc::clone(disk),
@@ -75,7 +97,9 @@ impl Transactions {
             claim: Arc::clone(&cluster.claim),
             timeout_max_ms: config.transaction_timeout_max_ms,
             expiration_ms: config.transactional_id_expiration_ms,
-            expired_ms: AtomicI64::new(now().get()),
+            stall_ms: i64::try_from(config.flush_stall_timeout_ms).unwrap_or(i64::MAX),
+            expired_ms: AtomicI64::new(clock.now_ms()),
+            clock,
         }
     }
 
@@ -124,7 +148,7 @@ impl Transactions {
             return Err(TxnError::Unavailable);
         }
         let txn = state.entries.get(id).and_then(|entry| entry.txn.as_ref());
-        machine::verify(txn, producer, partition)
+        verify::partition(txn, producer, partition)
     }
 
     /// Lets offsets of a group into the transaction. While the guard is held the
@@ -141,7 +165,7 @@ impl Transactions {
             return Err(TxnError::Unavailable);
         }
         let entry = state.entries.get(id).ok_or(TxnError::UnknownProducer)?;
-        machine::verify_group(entry.txn.as_ref(), producer, group)?;
+        verify::group(entry.txn.as_ref(), producer, group)?;
         entry.staging.fetch_add(1, Ordering::AcqRel);
         Ok(StagingGuard(Arc::clone(&entry.staging)))
     }
@@ -169,6 +193,11 @@ impl Transactions {
         Ok(state.entries.get(id).and_then(|entry| entry.txn.clone()))
     }
 
+    /// The time by which transactions age.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
     /// All of them, in no order.
     pub(crate) fn all(&self) -> Vec<(Arc<str>, Txn)> {
         let mut all = Vec::new();
@@ -183,56 +212,6 @@ impl Transactions {
         all
     }
 
-    /// What is due by the clock: transactions that take too long, commands that have
-    /// waited enough, files behind memory, ids that nobody uses.
-    pub(crate) fn sweep(&self, broker: &Arc<Broker>) {
-        let now_ms = now().get();
-        for (id, txn) in self.all() {
-            if txn.is_overdue(now_ms) {
-                log::info!("transactional id {id:?}: its transaction took too long, it is aborted");
-                self.submit(broker, &id, Command::Expire, Box::new(drop));
-            }
-        }
-        let due = now_ms.saturating_sub(self.expired_ms.load(Ordering::Relaxed));
-        let expire = due >= EXPIRY_SWEEP_MS;
-        if expire {
-            self.expired_ms.store(now_ms, Ordering::Relaxed);
-        }
-        for slot in &self.slots {
-            let mut state = slot.state.lock();
-            if expire {
-                forget_expired(&mut state, self.expiration_ms, now_ms);
-            }
-            let late = take_late(&mut state, now_ms);
-            if state.dirty {
-                self.request_write(broker, slot, state);
-            } else {
-                drop(state);
-            }
-            for job in late {
-                (job.reply)(Err(TxnError::Concurrent));
-            }
-        }
-    }
-
-    /// At a clean stop: brings the files up to memory. Blocks on the disk.
-    pub(crate) fn close(&self) -> bool {
-        let mut clean = true;
-        for (number, slot) in self.slots.iter().enumerate() {
-            let mut state = slot.state.lock();
-            if !state.dirty || state.writing || state.unreadable {
-                continue;
-            }
-            let (content, _) = slot.snapshot(number, &mut state);
-            drop(state);
-            if let Err(error) = slot.store(&*self.disk, &content) {
-                log::warn!("{error}");
-                clean = false;
-            }
-        }
-        clean
-    }
-
     /// The decision of a transactional id is carried out.
     fn completed(&self, broker: &Arc<Broker>, id: &Arc<str>) {
         let Some(slot) = self.slots.get(slot_of(id)) else {
@@ -245,7 +224,7 @@ impl Transactions {
         let done = entry
             .txn
             .as_ref()
-            .and_then(|txn| machine::complete(txn, now().get()));
+            .and_then(|txn| machine::complete(txn, self.now_ms()));
         if done.is_none() {
             return;
         }
@@ -281,13 +260,13 @@ impl Transactions {
         let entry = state.entries.entry(Arc::clone(id)).or_default();
         if entry.busy {
             if entry.waiting.len() < WAITING_MAX {
-                entry.waiting.push_back(job);
+                entry.waiting.push_back((job, self.now_ms()));
                 return;
             }
             drop(state);
             return (job.reply)(Err(TxnError::Concurrent));
         }
-        let now_ms = now().get();
+        let now_ms = self.now_ms();
         match machine::decide(entry.txn.as_ref(), &job.command, job.fresh, now_ms) {
             Decision::Answer(answer) => {
                 if entry.is_nothing() {
@@ -310,8 +289,12 @@ impl Transactions {
                 entry.busy = true;
                 entry.staged = Some(*next);
                 let id = Arc::clone(id);
-                let reply = job.reply;
-                state.owed.push(Owed { id, reply, answer });
+                state.owed.push(Owed {
+                    id,
+                    reply: Arc::new(Mutex::new(Some(job.reply))),
+                    answer,
+                    since_ms: now_ms,
+                });
                 self.request_write(broker, slot, state);
             }
         }
@@ -356,11 +339,13 @@ impl Transactions {
             return;
         }
         drop(state);
-        let number = self.number(slot);
+        self.submit_write(broker, self.number(slot));
+    }
+
+    fn submit_write(&self, broker: &Arc<Broker>, number: usize) {
         let worker = Arc::clone(broker);
-        broker
-            .state_workers()
-            .submit(move || worker.txns.write(&worker, number));
+        let pool = broker.state_workers();
+        pool.submit(move || worker.txns.write(&worker, number));
     }
 
     fn number(&self, slot: &Slot) -> usize {
@@ -368,29 +353,24 @@ impl Transactions {
         place.unwrap_or(0)
     }
 
-    /// Writes until nothing is owed.
+    /// Writes once. What is owed by then waits behind the others of the pool: a busy slot does not keep a thread.
     fn write(&self, broker: &Arc<Broker>, number: usize) {
         let Some(slot) = self.slots.get(number) else {
             return;
         };
+        let (content, owed) = slot.snapshot(number, &mut slot.state.lock());
+        let stored = self.store(slot, &content);
+        let (told, waiting) = settle(&mut slot.state.lock(), owed, stored);
+        self.tell(broker, told);
+        for (id, jobs) in waiting {
+            self.run_all(broker, slot, &id, jobs);
+        }
         let mut state = slot.state.lock();
-        loop {
-            let (content, owed) = slot.snapshot(number, &mut state);
+        if state.owed.is_empty() {
+            state.writing = false;
+        } else {
             drop(state);
-            let stored = self.store(slot, &content);
-            let (told, waiting) = {
-                let mut state = slot.state.lock();
-                settle(&mut state, owed, stored)
-            };
-            self.tell(broker, told);
-            for (id, jobs) in waiting {
-                self.run_all(broker, slot, &id, jobs);
-            }
-            state = slot.state.lock();
-            if state.owed.is_empty() {
-                state.writing = false;
-                return;
-            }
+            self.submit_write(broker, number);
         }
     }
 
@@ -415,9 +395,9 @@ impl Transactions {
 
     fn tell(&self, broker: &Arc<Broker>, told: Vec<Told>) {
         for told in told {
-            (told.reply)(told.answer);
+            told.owed.tell(told.owed.answer);
             if let Some(txn) = told.decided {
-                markers::carry_out(broker, &told.id, &txn, false);
+                markers::carry_out(broker, &told.owed.id, &txn, false);
             }
         }
     }
@@ -434,9 +414,7 @@ impl Drop for StagingGuard {
 
 /// What goes out after a write.
 struct Told {
-    id: Arc<str>,
-    reply: Reply,
-    answer: Result<Producer, TxnError>,
+    owed: Owed,
     /// A decision that is durable now.
     decided: Option<Txn>,
 }
@@ -447,8 +425,9 @@ type Waiting = (Arc<str>, Vec<Job>);
 /// After a write: what was staged holds, or is given up.
 fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<Waiting>) {
     let (mut told, mut waiting) = (Vec::new(), Vec::new());
-    for Owed { id, reply, answer } in owed {
-        let Some(entry) = state.entries.get_mut(&id) else {
+    state.writing_for.clear();
+    for mut owed in owed {
+        let Some(entry) = state.entries.get_mut(&owed.id) else {
             continue;
         };
         let staged = entry.staged.take();
@@ -457,21 +436,14 @@ fn settle(state: &mut State, owed: Vec<Owed>, stored: bool) -> (Vec<Told>, Vec<W
             decided = txn.phase.decided().map(|_| txn.clone());
             entry.txn = Some(txn);
         }
-        let jobs = idle_again(state, &id);
+        let jobs = idle_again(state, &owed.id);
         if !jobs.is_empty() {
-            waiting.push((Arc::clone(&id), jobs));
+            waiting.push((Arc::clone(&owed.id), jobs));
         }
-        let answer = if stored {
-            answer
-        } else {
-            Err(TxnError::Unavailable)
-        };
-        told.push(Told {
-            id,
-            reply,
-            answer,
-            decided,
-        });
+        if !stored {
+            owed.answer = Err(TxnError::Unavailable);
+        }
+        told.push(Told { owed, decided });
     }
     if !stored {
         // What was lazily ahead of the file still is.
@@ -490,33 +462,7 @@ fn idle_again(state: &mut State, id: &Arc<str>) -> Vec<Job> {
     if entry.is_nothing() {
         state.entries.remove(id);
     }
-    waiting.into()
-}
-
-fn forget_expired(state: &mut State, expiration_ms: i64, now_ms: i64) {
-    let before = state.entries.len();
-    state.entries.retain(|_, entry: &mut Entry| {
-        let quiet = !entry.busy && entry.waiting.is_empty() && entry.held.is_empty();
-        let expired = |txn| machine::is_expired(txn, expiration_ms, now_ms);
-        !(quiet && entry.txn.as_ref().is_some_and(expired))
-    });
-    state.dirty |= state.entries.len() != before;
-}
-
-/// Commands that have waited long enough for a decision to be carried out.
-fn take_late(state: &mut State, now_ms: i64) -> Vec<Job> {
-    let mut late = Vec::new();
-    for entry in state.entries.values_mut() {
-        let held = std::mem::take(&mut entry.held);
-        for (job, since) in held {
-            if now_ms.saturating_sub(since) >= HELD_MS {
-                late.push(job);
-            } else {
-                entry.held.push((job, since));
-            }
-        }
-    }
-    late
+    waiting.into_iter().map(|(job, _)| job).collect()
 }
 
 fn make_dir(disk: &dyn Disk, dir: &Path) -> io::Result<()> {

@@ -108,7 +108,7 @@ fn fill(dir: &Path, keys: usize) -> Log {
             txn: TxnOrigin::Unverified,
         };
         if log
-            .append_group(&[offered.clone()], Timestamp(1))
+            .append_group(std::slice::from_ref(&offered), Timestamp(1))
             .bytes_written
             == 0
         {
@@ -167,7 +167,9 @@ fn main() {
                     let started = Instant::now();
                     let (read, map) = compact(&mut log);
                     spent += started.elapsed();
-                    assert!(read as usize >= LOG_BYTES && map < 128 << 20);
+                    assert!(
+                        usize::try_from(read).expect("it fits") >= LOG_BYTES && map < 128 << 20
+                    );
                     println!("{keys} keys: read {read} bytes, the map took {map} bytes");
                 }
                 spent

@@ -19,6 +19,7 @@ use crate::log::{LastBatch, Log, LogState};
 use crate::marker::read_marker;
 use crate::producers::{AppendReject, Applied, Judgement, MarkerRound};
 use crate::types::{Offset, Position, Timestamp, wide};
+use seawall_planted::planted;
 
 /// Batches per system call: two slices each, IOV_MAX is 1024 on Linux.
 const BATCHES_PER_WRITE: usize = 512;
@@ -267,7 +268,9 @@ impl Log {
 
     fn stop(&mut self, error: io::Error) -> WriteStop {
         if is_no_space(&error) {
-            self.state = LogState::NeedsCut;
+            if !planted("half-batch-stays") {
+                self.state = LogState::NeedsCut;
+            }
             WriteStop::NoSpace(error)
         } else {
             self.state = LogState::Failed;

@@ -18,6 +18,7 @@ use crate::plans::{Captured, CheckpointDone, CheckpointPlan, ClosePlan, IndexJob
 use crate::segment::Segment;
 use crate::snapshot::{self, SnapshotKey};
 use crate::types::{Offset, Position, Timestamp};
+use seawall_planted::planted;
 
 /// A checkpoint is due after this many bytes have become durable since the last one (DESIGN 6.7).
 pub const CHECKPOINT_GROWTH_BYTES: u64 = 64 * 1024 * 1024;
@@ -103,7 +104,11 @@ impl Log {
             segment,
             batch_position: self.last_batch.position,
             position: self.end_position,
-            offset: self.end,
+            offset: if planted("checkpoint-one-further") {
+                Offset(self.end.0.saturating_add(1))
+            } else {
+                self.end
+            },
             batch_crc: self.last_batch.crc,
         }
     }
@@ -149,6 +154,7 @@ impl Log {
             return false;
         }
         match &self.durable.captured {
+            Some(_) if planted("checkpoint-before-sync") => true,
             Some(captured) => captured.checkpoint.offset <= self.durable.end,
             None => self.durable.end == self.end && self.durable.is_due(self.durable.bytes, now),
         }

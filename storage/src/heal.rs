@@ -24,6 +24,7 @@ use crate::scan::{CHUNK_BYTES, Expect, Scan, Step};
 use crate::segment::Segment;
 use crate::types::{LeaderEpoch, Offset, Position, wide};
 use crate::view::EpochStart;
+use seawall_planted::planted;
 
 /// A written batch that is kept until a flush covers it.
 #[derive(Debug, Clone)]
@@ -73,9 +74,13 @@ impl HealPlan {
         }
         let file = self.disk.create_new(&temp)?;
         let (batches, end_position) = self.rewrite(&*file)?;
-        file.sync_data()?;
+        if !planted("heal-not-synced") {
+            file.sync_data()?;
+        }
         self.disk.rename(&temp, &self.dir.join(self.name.log()))?;
-        self.disk.sync_dir(&self.dir)?;
+        if !planted("heal-dir-not-synced") {
+            self.disk.sync_dir(&self.dir)?;
+        }
         let end = batches.last().map_or(self.from.0, |(h, _)| h.next_offset());
         Ok(Healed {
             new: NewSegment {

@@ -22,6 +22,7 @@ use crate::resources::Resources;
 use crate::segment::{Facts, REBUILD_INTERVAL_BYTES, Segment};
 use crate::state_file::{write_atomic, write_atomic_all};
 use crate::types::{Offset, Position, Timestamp};
+use seawall_planted::planted;
 
 /// How to begin a new segment.
 #[derive(Debug, Clone)]
@@ -72,7 +73,9 @@ pub struct StaleRoll;
 impl RollPlan {
     /// Syncs the old file, makes the directory if needed, creates the new file, syncs the directory (Q1).
     pub fn run(&self) -> Result<NewSegment, RollError> {
-        if let Some(old) = &self.old {
+        if let Some(old) = &self.old
+            && !planted("roll-old-not-synced")
+        {
             old.sync_data().map_err(RollError::OldNotSynced)?;
         }
         let file = self.make().map_err(|e| {
@@ -102,7 +105,9 @@ impl RollPlan {
             drop(self.disk.remove_file(&self.dir.join(leftover)));
         }
         let file = self.create()?;
-        self.disk.sync_dir(&self.dir)?;
+        if !planted("roll-dir-not-synced") {
+            self.disk.sync_dir(&self.dir)?;
+        }
         Ok(file)
     }
 

@@ -19,6 +19,7 @@ use crate::batch::BatchHeader;
 use crate::marker::{MarkerValue, TxnOutcome};
 use crate::transactions::{EndedTxn, TxnStep};
 use crate::types::{Offset, ProducerEpoch, ProducerId, Sequence, Timestamp};
+use seawall_planted::planted;
 
 /// Batches remembered per producer: what a Java client may have in flight.
 pub const WINDOW: usize = 5;
@@ -80,6 +81,10 @@ impl ProducerEntry {
     }
 
     pub(crate) fn remember(&mut self, batch: PastBatch) {
+        if planted("window-of-four") {
+            self.window[0] = None;
+            self.window.rotate_left(1);
+        }
         match self.window.iter_mut().find(|slot| slot.is_none()) {
             Some(free) => *free = Some(batch),
             None => {

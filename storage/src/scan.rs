@@ -12,6 +12,7 @@ use std::io;
 use crate::batch::{BatchHeader, HEADER_BYTES};
 use crate::disk::{DiskFile, read_full};
 use crate::types::{LeaderEpoch, Offset, Position, narrow, wide};
+use seawall_planted::planted;
 
 /// Read at once when payloads are wanted; also the most that stays allocated.
 pub(crate) const CHUNK_BYTES: u64 = 1024 * 1024;
@@ -200,5 +201,7 @@ impl<'a> Scan<'a> {
 
 /// Whether the CRC field of a whole batch matches its bytes.
 pub(crate) fn crc_holds(batch: &[u8]) -> bool {
-    BatchHeader::peek(batch).is_some_and(|h| crc32c::crc32c(&batch[21..]) == h.crc)
+    let refuses_zero = planted("crc-zero-refused");
+    BatchHeader::peek(batch)
+        .is_some_and(|h| crc32c::crc32c(&batch[21..]) == h.crc && !(refuses_zero && h.crc == 0))
 }

@@ -116,6 +116,10 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         21 => probe::<DeleteRecordsRequest>(raw, version),
         22 => probe::<InitProducerIdRequest>(raw, version),
         23 => probe::<OffsetForLeaderEpochRequest>(raw, version),
+        24 => probe::<AddPartitionsToTxnRequest>(raw, version),
+        25 => probe::<AddOffsetsToTxnRequest>(raw, version),
+        26 => probe::<EndTxnRequest>(raw, version),
+        28 => probe::<TxnOffsetCommitRequest>(raw, version),
         32 => probe::<DescribeConfigsRequest>(raw, version),
         33 => probe::<AlterConfigsRequest>(raw, version),
         34 => probe::<AlterReplicaLogDirsRequest>(raw, version),
@@ -130,6 +134,9 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         55 => probe::<DescribeQuorumRequest>(raw, version),
         57 => probe::<UpdateFeaturesRequest>(raw, version),
         60 => probe::<DescribeClusterRequest>(raw, version),
+        61 => probe::<DescribeProducersRequest>(raw, version),
+        65 => probe::<DescribeTransactionsRequest>(raw, version),
+        66 => probe::<ListTransactionsRequest>(raw, version),
         68 => probe::<ConsumerGroupHeartbeatRequest>(raw, version),
         69 => probe::<ConsumerGroupDescribeRequest>(raw, version),
         74 => probe::<ListConfigResourcesRequest>(raw, version),
@@ -138,9 +145,9 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     }
 }
 
-const KNOWN: [i16; 37] = [
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 32, 33, 34, 35, 37, 42,
-    43, 44, 45, 46, 47, 55, 57, 60, 68, 69, 74, 75,
+const KNOWN: [i16; 44] = [
+    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 32, 33,
+    34, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75,
 ];
 
 #[test]

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use seawall_testkit::calls::{self, create_topic, list_offset_at};
-use seawall_testkit::kafka_wire::ListOffsetsRequest;
+use seawall_testkit::kafka_wire::{CreateTopicsRequest, DeleteTopicsRequest, ListOffsetsRequest};
 use seawall_testkit::requests::{self, TopicRef};
+use seawall_testkit::txn::{Committed, Tx, fetch_committed, init_once, read_committed};
 use seawall_testkit::{BatchBuilder, Broker, Raw, wait};
 
 use super::codes;
-use super::txn_calls::{Committed, Tx, fetch_committed, init_once, read_committed};
 use crate::{broker, setup, times};
 
 const NOBODY: (i64, i16) = (-1, -1);
@@ -395,4 +395,33 @@ fn a_transaction_outlives_its_idle_connection_and_a_clean_restart() {
     assert_eq!(tx.end(&mut raw, true), codes::NONE);
     assert_eq!(tx.settled(&mut raw), "CompleteCommit");
     assert_eq!(read_committed(&mut raw, &topic), (vec![0, 1, 2], vec![]));
+}
+
+#[test]
+fn a_deleted_topic_holds_no_transaction_up_and_its_successor_inherits_nothing() {
+    let (broker, mut raw, topic) = start("gone");
+    let raw = &mut raw;
+    let doomed = create_topic(raw, &broker.fresh("doomed"), 1, &[]);
+    let tx = Tx::begin(raw, &broker.fresh("gone"));
+    for topic in [&topic, &doomed] {
+        assert_eq!(tx.add(raw, topic, 0), codes::NONE);
+        assert_eq!(tx.send(raw, (topic, 0), 0), (codes::NONE, 0));
+    }
+    let deletion = requests::delete_topics(5, &[&doomed.name]);
+    let deleted = raw.call::<DeleteTopicsRequest>(5, &deletion);
+    assert_eq!(deleted.responses[0].error_code, codes::NONE);
+    let successor = wait::until_some("the name is free", wait::SOON, || {
+        let request = requests::create_topics(vec![requests::topic(&doomed.name, 1, &[])]);
+        let answer = raw.call::<CreateTopicsRequest>(7, &request);
+        (answer.topics[0].error_code == codes::NONE).then_some(answer.topics[0].topic_id)
+    });
+    calls::until_usable(raw, &doomed.name, 1);
+    assert_ne!(successor, doomed.id);
+    assert_eq!(tx.end(raw, true), codes::NONE);
+    assert_eq!(tx.settled(raw), "CompleteCommit");
+    assert_eq!(read_committed(raw, &topic), (vec![0, 1], vec![]));
+    if !broker.is_kafka() {
+        // Kafka goes by the name, and writes its marker there.
+        assert_eq!(list_offset_at(raw, 7, &doomed.name, 0, -1).offset, 0);
+    }
 }

@@ -10,11 +10,11 @@ use seawall_testkit::kafka_wire::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
 };
 use seawall_testkit::requests::TopicRef;
+use seawall_testkit::txn::{Tx, fetch_committed, read_committed};
 use seawall_testkit::{Broker, Raw, wait};
 use serde_json::Value;
 
 use super::codes;
-use super::txn_calls::{Tx, fetch_committed, read_committed};
 use crate::{not_for_kafka, setup, times};
 
 /// The file of the slot that knows a transactional id.

@@ -169,7 +169,7 @@ def connect(tally):
         tally.add("connect: a worker with three internal topics copies a file through a topic")
         tally.add("connect: its internal topics are compacted", not_compacted(rig))
         # Let the offsets of source and sink be committed: what is not is done again, as promised.
-        wait_until("offsets are committed", lambda: committed(rig, "connect-to-file") == len(first), WITHIN_S)
+        wait_until("offsets are committed", lambda: committed(rig, "connect-to-file", "lines") == len(first), WITHIN_S)
         worker.process.kill9()
         append(source, second)
         worker.process.start()
@@ -203,11 +203,11 @@ def not_compacted(rig):
     return None
 
 
-def committed(rig, group):
-    """The sum of the offsets that a group has committed."""
+def committed(rig, group, topic):
+    """The sum of the offsets that a group has committed for a topic."""
     told = tool(rig, "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--describe", "--group", group)
     rows = [line.split() for line in told.splitlines() if line.startswith(group)]
-    return sum(int(row[3]) for row in rows if row[3].isdigit())
+    return sum(int(row[3]) for row in rows if row[1] == topic and row[3].isdigit())
 
 
 class Counting:
@@ -268,7 +268,27 @@ def exactly_once(tally):
         tally.add(f"streams: {counting.lines} lines, 2 kills of the broker, 2 of the application, every count exact", error)
 
 
-SUITES = {"connect": connect, "exactly-once": exactly_once}
+def streams(tally):
+    """The state of an application comes back from a changelog topic that was compacted."""
+    with Rig(["log.cleaner.backoff.ms=200"]) as rig:
+        quick = ["segment.ms=500", "min.cleanable.dirty.ratio=0.01"]
+        counting = Counting(rig, "at_least_once", 1, quick)
+
+        def compacted():
+            # Segments end by their age when something is appended.
+            counting.feed(50)
+            return rig.broker.jars or rig.broker.metric("seawall_compaction_removed_records_total") > 100
+        wait_until("the changelog is compacted", compacted, WITHIN_S)
+        tally.add("streams: words are counted while their changelog is compacted", counting.until_all_counted())
+        # What is committed is not counted again after a kill.
+        wait_until("offsets are committed", lambda: committed(rig, "counting", "in") == counting.lines, WITHIN_S)
+        counting.instances[0].kill9()
+        counting.instances[0].start()
+        counting.feed(100)
+        tally.add("streams: counts go on after their restore from the changelog", counting.until_all_counted())
+
+
+SUITES = {"connect": connect, "streams": streams, "exactly-once": exactly_once}
 
 
 def main():

@@ -9,7 +9,7 @@ which it writes down, line by line, milliseconds, a word, and what belongs to it
     note TEXT (went wrong, went on) | error TEXT (gave up)
 
 From these files it is judged: every record was delivered; one that was delivered again had not been committed, and who had
-it first was killed; static members had the same partitions after the crash of the broker as before.
+it first was killed, or the broker was before it could commit; static members had the same partitions after the crash of the broker as before.
 
 Run it with the Python of tests/.cache/venv.
 """
@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import group_tools
@@ -62,6 +62,11 @@ GROUPS = {
 }
 
 
+# g10: three groups in a row. Each writes what it reads into the topic of the next one, and then commits.
+CHAIN = "chain"
+STAGES = [("confluent", CLASSIC, "range"), ("confluent", CLASSIC, "cooperative-sticky"), ("confluent", CONSUMER, "")]
+
+
 def command(client):
     """How a member of a client is started; its options follow."""
     python = os.path.join(CACHE, "venv", "bin", "python")
@@ -79,17 +84,17 @@ def command(client):
 class Member:
     """A member as a process, and what it has written down so far."""
 
-    def __init__(self, suite, group, number, kind, instance=None):
+    def __init__(self, suite, group, number, kind, **more):
         self.client, protocol, assignor = kind
-        self.instance = instance
+        self.instance = more.get("instance")
         self.name = f"{group}-{number}-{self.client}"
         self.path = os.path.join(suite.scratch, self.name)
         self.lines, self.read_to = [], 0
         self.killed, self.stopped = False, False
         words = [*command(self.client), "--bootstrap", suite.broker.address, "--group", group, "--topic", group,
                  "--protocol", protocol, "--assignor", assignor, "--session", str(SESSION_MS), "--out", self.path]
-        if instance:
-            words += ["--instance", instance]
+        for name, value in more.items():
+            words += ["--" + name, value]
         with open(self.path + ".err", "ab") as err:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=err, stderr=err)
 
@@ -138,23 +143,27 @@ class Member:
 
 
 class Group(threading.Thread):
-    """One group on its way through the suite."""
+    """One group on its way through the suite. It stops at the places where all groups meet."""
+
+    CRASH, STOP, END = 1, 2, 3
 
     def __init__(self, suite, name):
         super().__init__(name=name, daemon=True)
         self.suite, self.group = suite, name
         self.static = name.startswith("static")
-        self.kinds = GROUPS[name]
+        self.kinds = GROUPS.get(name)
         self.members = []
-        self.error = None
+        self.reached = 0
+        self.error, self.summary = None, ""
 
     def run(self):
         try:
             self.walk()
         except BaseException as error:  # told by whoever waits for this thread
-            self.error = f"{error!r} at {traceback.extract_tb(error.__traceback__)[-1].lineno}"
-            self.suite.barrier.abort()
+            steps = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+            self.error = f"{error!r} in {' > '.join(steps[1:])}"
         finally:
+            self.reached = self.END
             for member in self.members:
                 if member.process.poll() is None:
                     member.process.kill()
@@ -167,8 +176,8 @@ class Group(threading.Thread):
         self.kill_in_a_rebalance()
         self.leave_one()
         self.crash_of_the_broker()
-        self.suite.barrier.wait()
-        self.suite.written.wait(PATIENCE_S)
+        self.reached = self.STOP
+        self.suite.written.wait(4 * PATIENCE_S)
         produced = self.suite.produced[self.group]
         wait_until("all was delivered", lambda: self.delivered() >= produced, PATIENCE_S)
         for member in self.living():
@@ -179,7 +188,8 @@ class Group(threading.Thread):
         number = len(self.members)
         if self.static and not instance:
             instance = f"{self.group}-{number}"
-        self.members.append(Member(self.suite, self.group, number, kind, instance))
+        more = {"instance": instance} if instance else {}
+        self.members.append(Member(self.suite, self.group, number, kind, **more))
         return self.members[-1]
 
     def living(self):
@@ -218,8 +228,8 @@ class Group(threading.Thread):
 
     def crash_of_the_broker(self):
         before = self.owners()
-        self.suite.barrier.wait()
-        self.suite.restarted.wait(PATIENCE_S)
+        self.reached = self.CRASH
+        self.suite.restarted.wait(4 * PATIENCE_S)
         self.progress("the broker was killed and restarted")
         if self.static and self.owners() != before:
             raise RuntimeError(f"after the crash {self.owners()}, before it {before}")
@@ -250,12 +260,70 @@ class Group(threading.Thread):
         again = {record: sorted(all_of_it, key=lambda one: one[0])
                  for record, all_of_it in deliveries.items() if len(all_of_it) > 1}
         for (partition, offset), all_of_it in again.items():
-            for (_, had_it), (at, _) in zip(all_of_it, all_of_it[1:]):
+            for (first, had_it), (at, _) in zip(all_of_it, all_of_it[1:]):
                 safe = [stamp for stamp, end in committed.get(partition, []) if end > offset and stamp < at]
-                if safe or not had_it.killed:
-                    raise RuntimeError(f"{partition} at {offset} again, killed: {had_it.killed}, committed: {bool(safe)}, "
+                crash = had_it.killed or first <= self.suite.crashed_at <= at
+                if safe or not crash:
+                    raise RuntimeError(f"{partition} at {offset} again, crash: {crash}, committed: {bool(safe)}, "
                                        f"by {[(at, m.name) for at, m in all_of_it]}")
-        self.summary = f"{len(produced)} records, {len(again)} of them twice"
+        self.summary = f"({len(produced)} records, {len(again)} of them twice)"
+
+
+class Chain(Group):
+    """g10: while members of three groups in a row come and go, every record arrives once at the end."""
+
+    def __init__(self, suite):
+        super().__init__(suite, CHAIN)
+        self.stages = [[] for _ in STAGES]
+        self.topics = [CHAIN, *(f"{CHAIN}-{stage}" for stage in range(1, len(STAGES) + 1))]
+
+    def walk(self):
+        for stage in range(len(STAGES)):
+            self.come(stage)
+            self.come(stage)
+        stage = 0
+        while not self.suite.restarted.is_set() or stage % len(STAGES) != 0:
+            new = self.come(stage % len(STAGES))
+            wait_until("the new member gets records", new.records, PATIENCE_S)
+            oldest = self.stages[stage % len(STAGES)].pop(0)
+            oldest.stop()
+            stage += 1
+            if stage >= len(STAGES):
+                self.reached = max(self.reached, self.CRASH)
+        self.reached = self.STOP
+        self.suite.written.wait(4 * PATIENCE_S)
+        count = len(self.suite.produced[CHAIN])
+        wait_until("all has arrived", lambda: len(self.arrived()) >= count, PATIENCE_S)
+        for member in self.living():
+            member.stop()
+        arrived = self.arrived()
+        if len(arrived) != count or len(set(arrived)) != count:
+            raise RuntimeError(f"{count} written, {len(arrived)} arrived, {len(set(arrived))} of them different")
+        self.summary = f"({count} records through {len(STAGES)} groups, {len(self.members)} members came and went)"
+
+    def come(self, stage):
+        member = Member(self.suite, self.topics[stage], len(self.members), STAGES[stage], into=self.topics[stage + 1])
+        self.members.append(member)
+        self.stages[stage].append(member)
+        return member
+
+    def arrived(self):
+        """The values in the last topic."""
+        for member in self.members:
+            member.look()
+        consumer = Consumer({"bootstrap.servers": self.suite.broker.address, "group.id": "unused", "log_level": 0,
+                             "enable.auto.commit": False, "enable.partition.eof": True})
+        partitions = [TopicPartition(self.topics[-1], partition, 0) for partition in range(PARTITIONS)]
+        consumer.assign(partitions)
+        values, ends = [], 0
+        while ends < PARTITIONS:
+            for message in consumer.consume(1000, timeout=1):
+                if message.error() is None:
+                    values.append(message.value())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    ends += 1
+        consumer.close()
+        return values
 
 
 class Suite:
@@ -265,14 +333,16 @@ class Suite:
         self.scratch = tempfile.mkdtemp(prefix="seawall-groups-")
         self.broker = Broker(SETTINGS)
         self.produced = {name: set() for name in names}
-        self.sent = 0
+        self.sent, self.crashed_at = 0, 0
         self.writing, self.written, self.restarted = True, threading.Event(), threading.Event()
-        self.barrier = threading.Barrier(len(names) + 1)
-        self.groups = [Group(self, name) for name in names]
+        self.groups = [Chain(self) if name == CHAIN else Group(self, name) for name in names]
 
     def create_topics(self):
         admin = AdminClient({"bootstrap.servers": self.broker.address})
-        topics = [NewTopic(name, PARTITIONS, 1) for name in self.produced]
+        names = list(self.produced)
+        if CHAIN in names:
+            names += next(group.topics[1:] for group in self.groups if group.group == CHAIN)
+        topics = [NewTopic(name, PARTITIONS, 1) for name in names]
         for created in admin.create_topics(topics).values():
             created.result(60)
 
@@ -301,20 +371,22 @@ class Suite:
             raise RuntimeError(f"{left} records left, failed: {failed[:1]}")
         self.written.set()
 
+    def meet(self, place):
+        """Waits until every group has come so far, or failed."""
+        wait_until("all groups have come so far", lambda: all(g.reached >= place for g in self.groups), 4 * PATIENCE_S)
+
     def run(self):
         self.create_topics()
         writer = threading.Thread(target=self.write, daemon=True)
         writer.start()
         for group in self.groups:
             group.start()
-        try:
-            self.barrier.wait(4 * PATIENCE_S)
-            self.broker.kill9()
-            self.broker.start()
-            self.restarted.set()
-            self.barrier.wait(4 * PATIENCE_S)
-        except threading.BrokenBarrierError:
-            pass
+        self.meet(Group.CRASH)
+        self.broker.kill9()
+        self.crashed_at = time.time_ns() // 1_000_000
+        self.broker.start()
+        self.restarted.set()
+        self.meet(Group.STOP)
         self.writing = False
         for group in self.groups:
             group.join(2 * PATIENCE_S)
@@ -327,7 +399,7 @@ def run_groups(names, tally):
         suite.run()
         for group in suite.groups:
             error = group.error or (None if not group.is_alive() else "it hangs")
-            tally.add(f"group {group.group}: {'' if error else group.summary}", error)
+            tally.add(f"group {group.group} {group.summary}".strip(), error)
         suite.broker.stop()
         tally.add("the broker of the groups stops cleanly, tripwires at zero")
     except BaseException:
@@ -340,7 +412,7 @@ def run_groups(names, tally):
 
 
 def main():
-    chosen = sys.argv[1:] or [*GROUPS, "tools"]
+    chosen = sys.argv[1:] or [*GROUPS, CHAIN, "tools"]
     tally = Tally()
     started = time.monotonic()
     try:

@@ -130,10 +130,18 @@ class Broker:
             self.kill9()
         print(f"data and log of the broker: {self.scratch}", flush=True)
 
+    def metrics(self):
+        """The lines of /metrics."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=30) as page:
+            return page.read().decode().splitlines()
+
+    def metric(self, name):
+        """The value of a metric without labels."""
+        return next(float(line.split(" ")[1]) for line in self.metrics() if line.startswith(f"{name} "))
+
     def assert_tripwires_are_zero(self):
         """Nobody decoded a record on the hot path."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=30) as page:
-            lines = page.read().decode().splitlines()
+        lines = self.metrics()
         tripwires = [line.rsplit(" ", 1) for line in lines if line.startswith("seawall_tripwire_")]
         tripwires = [(name, value) for name, value in tripwires if name.split("{")[0].endswith("_total")]
         if not tripwires or any(float(value) for _, value in tripwires):

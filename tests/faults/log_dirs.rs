@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use seawall_faultfs::{Call, Fault, FaultFs, Standing};
 use seawall_testkit::calls::{self, create_topic};
-use seawall_testkit::kafka_wire::{
-    AlterReplicaLogDirsRequest, MetadataRequest, alter_replica_log_dirs_request,
-};
+use seawall_testkit::kafka_wire::MetadataRequest;
 use seawall_testkit::requests::{self, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -22,14 +20,15 @@ struct Two {
     fs: FaultFs,
     sick: Writer,
     well: Writer,
-    _plain: tempfile::TempDir,
+    _plain: FaultFs,
 }
 
-/// A broker with a dir on the fault file system and a plain one that holds the cluster's state, and a partition on each.
+/// A broker with a dir that will be sick and a plain one that holds the cluster's state, and a partition on each: both
+/// have as much room, so that partitions are spread.
 fn two_dirs() -> Two {
     let fs = FaultFs::mount(1);
-    let plain = tempfile::tempdir().expect("a temporary directory");
-    let (a, b) = (fs.path("a"), plain.path().join("b"));
+    let plain = FaultFs::mount(2);
+    let (a, b) = (fs.path("a"), plain.path("b"));
     let dirs = format!("{},{}", b.display(), a.display());
     let broker = setup()
         .set("log.dirs", &dirs)
@@ -45,11 +44,7 @@ fn two_dirs() -> Two {
             BatchBuilder::of(&["first"]).build(),
         );
     }
-    // New partitions go where there is most room, which one of the two has.
-    for (dir, partition) in [(&a, 0), (&b, 1)] {
-        move_to(&mut raw, &topic, partition, dir);
-    }
-    let on_a = partition_on(&a, &topic).expect("a partition on the fault file system");
+    let on_a = partition_on(&a, &topic).expect("a partition on the dir that will be sick");
     let on_b = partition_on(&b, &topic).expect("a partition on the plain dir");
     let sick = Writer::new(&mut raw, &topic, on_a);
     let well = Writer::new(&mut raw, &topic, on_b);
@@ -60,26 +55,6 @@ fn two_dirs() -> Two {
         well,
         _plain: plain,
     }
-}
-
-fn move_to(raw: &mut Raw, topic: &TopicRef, partition: i32, to: &Path) {
-    let mut wanted = alter_replica_log_dirs_request::AlterReplicaLogDirTopic::default();
-    wanted.name = topic.name.as_str().into();
-    wanted.partitions = vec![partition];
-    let mut dir = alter_replica_log_dirs_request::AlterReplicaLogDir::default();
-    dir.path = to.display().to_string().as_str().into();
-    dir.topics = vec![wanted];
-    let mut request = AlterReplicaLogDirsRequest::default();
-    request.dirs = vec![dir];
-    let place = to.join(&topic.name).join(partition.to_string());
-    wait::until("the partition has moved", SOON, || {
-        let answer = raw.call::<AlterReplicaLogDirsRequest>(2, &request);
-        assert_eq!(answer.results[0].partitions[0].error_code, codes::NONE);
-        place.exists()
-            && calls::list_offset_at(raw, calls::LIST_OFFSETS, &topic.name, partition, -1)
-                .error_code
-                == 0
-    });
 }
 
 fn partition_on(dir: &Path, topic: &TopicRef) -> Option<i32> {

@@ -41,6 +41,8 @@ pub(crate) struct Topic<'a> {
 pub(crate) struct Admin {
     stream: TcpStream,
     correlation: i32,
+    sent: u64,
+    received: u64,
 }
 
 impl Admin {
@@ -54,6 +56,8 @@ impl Admin {
         Ok(Self {
             stream,
             correlation: 0,
+            sent: 0,
+            received: 0,
         })
     }
 
@@ -159,7 +163,13 @@ impl Admin {
         })
     }
 
-    fn call<R>(&mut self, request: &R, version: i16) -> Result<R::Response>
+    /// Bytes sent and received so far, lengths included.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.sent, self.received)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn call<R>(&mut self, request: &R, version: i16) -> Result<R::Response>
     where
         R: RequestResponsePair + KafkaEncode,
         R::Response: KafkaDecode,
@@ -171,6 +181,7 @@ impl Admin {
         let client = Some(StrBytes::from("seawall-compare"));
         encode_request(&mut out, self.correlation, client, request, version, limits)?;
         self.stream.write_all(&out).doing("send a request")?;
+        self.sent += u64::try_from(out.len()).unwrap_or_default();
         let answer = self.answer()?;
         let body = answer.slice(response_head::<R>(version)?.min(answer.len())..);
         let limits = DecodeLimits::default();
@@ -193,6 +204,7 @@ impl Admin {
                 what: "answer: the connection ended inside it",
             });
         }
+        self.received += len + 4;
         Ok(Bytes::from(answer))
     }
 }
@@ -203,7 +215,8 @@ fn response_head<R: KafkaRequest>(version: ApiVersion) -> Result<usize> {
     Ok(if header == 0 { 4 } else { 5 })
 }
 
-fn no_error(api: &'static str, code: i16) -> Result<()> {
+/// An answer without an error.
+pub(crate) fn no_error(api: &'static str, code: i16) -> Result<()> {
     if code == 0 {
         return Ok(());
     }

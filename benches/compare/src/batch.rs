@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 pub(crate) const HEADER: usize = 61;
 const CRC_AT: usize = 17;
 const CRC_FROM: usize = 21;
+const ATTRIBUTES_AT: usize = 21;
 const LAST_DELTA_AT: usize = 23;
 const PRODUCER_AT: usize = 43;
 const SEQUENCE_AT: usize = 53;
@@ -48,6 +49,12 @@ pub(crate) fn build(shape: Shape, seed: u64) -> Result<Vec<u8>> {
 pub(crate) fn set_producer(batch: &mut [u8], id: i64, epoch: i16) {
     put(batch, PRODUCER_AT, &id.to_be_bytes());
     put(batch, PRODUCER_AT + 8, &epoch.to_be_bytes());
+}
+
+/// Makes the batch one of a transaction; `set_sequence` must follow, it renews the CRC.
+pub(crate) fn set_transactional(batch: &mut [u8]) {
+    const TRANSACTIONAL: i16 = 1 << 4;
+    put(batch, ATTRIBUTES_AT, &TRANSACTIONAL.to_be_bytes());
 }
 
 /// Puts the base sequence into the header and renews the CRC.

@@ -9,6 +9,8 @@ mod consume;
 mod error;
 mod experiment;
 mod frame;
+mod group_load;
+mod groups;
 mod machine;
 mod produce;
 mod report;
@@ -16,6 +18,7 @@ mod scenario;
 mod startup;
 mod stats;
 mod throughput;
+mod transactions;
 mod wait;
 
 use std::fs;
@@ -35,6 +38,7 @@ use crate::experiment::{Setting, VARIANTS};
 use crate::produce::{Load, Run};
 use crate::stats::Percentiles;
 use crate::throughput::Plan;
+use crate::transactions::Kind;
 
 #[derive(Parser)]
 #[command(
@@ -54,8 +58,12 @@ enum Command {
     Produce(ProduceArgs),
     /// One consuming load against a running broker
     Consume(ConsumeArgs),
+    /// Transactions against a running broker, beside the same records without transactions
+    Transactions(TransactionArgs),
     /// Only the machine's own figures
     Machine(MachineArgs),
+    /// What consumer groups and fetch sessions cost
+    Groups(GroupsArgs),
     /// A model of the write path: fsync inside or outside the partition lock, with and without a slow partition
     Experiment(ExperimentArgs),
 }
@@ -180,12 +188,50 @@ struct ConsumeArgs {
 }
 
 #[derive(Args)]
+struct TransactionArgs {
+    /// The broker
+    #[arg(long, default_value = "127.0.0.1:9092")]
+    addr: SocketAddr,
+    /// Producers
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 50])]
+    producers: Vec<usize>,
+    /// Partitions that each transaction writes to
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 10])]
+    partitions: Vec<i32>,
+    /// Bytes per batch
+    #[arg(long, default_value_t = 1024)]
+    bytes: usize,
+    /// Seconds per figure
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Times that every figure is taken, in turns
+    #[arg(long, default_value_t = 1)]
+    rounds: usize,
+}
+
+#[derive(Args)]
 struct MachineArgs {
     /// Directory for scratch files
     #[arg(long)]
     work: PathBuf,
     /// Seconds per figure
     #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+}
+
+#[derive(Args)]
+struct GroupsArgs {
+    /// Our broker's program
+    #[arg(long)]
+    seawall: Option<PathBuf>,
+    /// Directory with Kafka's jars
+    #[arg(long)]
+    kafka_libs: Option<PathBuf>,
+    /// Directory for all data; it should be on the file system that matters
+    #[arg(long)]
+    work: PathBuf,
+    /// Seconds per figure
+    #[arg(long, default_value_t = 8.0)]
     seconds: f64,
 }
 
@@ -222,7 +268,9 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare(&args),
         Command::Produce(args) => produce(args).map(|()| true),
         Command::Consume(args) => consume(&args).map(|()| true),
+        Command::Transactions(args) => transactions(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
+        Command::Groups(args) => groups(&args).map(|()| true),
         Command::Experiment(args) => experiment(&args).map(|()| true),
     };
     match done {
@@ -237,7 +285,11 @@ fn main() -> ExitCode {
 
 /// Whether the run counts as passed.
 fn compare(args: &CompareArgs) -> Result<bool> {
-    let programs = programs(args)?;
+    let programs = programs(
+        args.seawall.as_ref(),
+        &args.seawall_set,
+        args.kafka_libs.as_ref(),
+    )?;
     let names: Vec<&'static str> = programs.iter().map(Program::name).collect();
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     let work = prepare(&args.work)?;
@@ -267,15 +319,16 @@ fn compare(args: &CompareArgs) -> Result<bool> {
     Ok(reached || !args.strict)
 }
 
-fn programs(args: &CompareArgs) -> Result<Vec<Program>> {
-    let seawall = args.seawall.as_ref().map(|binary| Program::Seawall {
+fn programs(
+    seawall: Option<&PathBuf>,
+    set: &[String],
+    kafka_libs: Option<&PathBuf>,
+) -> Result<Vec<Program>> {
+    let seawall = seawall.map(|binary| Program::Seawall {
         binary: binary.clone(),
-        set: args.seawall_set.clone(),
+        set: set.to_vec(),
     });
-    let kafka = args
-        .kafka_libs
-        .as_ref()
-        .map(|libs| Program::Kafka { libs: libs.clone() });
+    let kafka = kafka_libs.map(|libs| Program::Kafka { libs: libs.clone() });
     let programs: Vec<Program> = seawall.into_iter().chain(kafka).collect();
     if programs.is_empty() {
         return Err(Error::Usage("give --seawall, --kafka-libs or both"));
@@ -299,15 +352,7 @@ fn produce(args: ProduceArgs) -> Result<()> {
         return Err(Error::Usage("acks=0 has no answer to measure"));
     }
     if args.create {
-        let mut admin = Admin::connect(args.addr)?;
-        admin.create(Topic {
-            name: &args.topic,
-            partitions: args.partitions,
-            flush: args.flush,
-        })?;
-        wait::until("the topic to serve", Duration::from_secs(30), || {
-            Ok(admin.ends(&args.topic, args.partitions).ok())
-        })?;
+        create(args.addr, &args.topic, args.partitions, args.flush)?;
     }
     let run = produce::run(
         args.addr,
@@ -337,6 +382,77 @@ fn consume(args: &ConsumeArgs) -> Result<()> {
     Ok(())
 }
 
+fn transactions(args: &TransactionArgs) -> Result<()> {
+    let heads = [
+        "kind",
+        "producers",
+        "partitions",
+        "per s",
+        "p50 ms",
+        "p99 ms",
+        "end p50",
+        "end p99",
+    ];
+    let pid = std::process::id();
+    println!("{}", heads.map(|head| format!("{head:>10}")).join(" "));
+    for round in 0..args.rounds {
+        for &producers in &args.producers {
+            for &partitions in &args.partitions {
+                for kind in [Kind::Plain, Kind::V1, Kind::V2] {
+                    let topic = format!("txn-{pid}-{producers}-{partitions}-{kind:?}-{round}");
+                    create(args.addr, &topic, partitions, true)?;
+                    let load = transactions::Load {
+                        topic,
+                        kind,
+                        producers,
+                        partitions,
+                        shape: Shape {
+                            bytes: args.bytes,
+                            records: 1,
+                        },
+                        time: seconds(args.seconds)?,
+                    };
+                    print_transactions(&load, transactions::run(args.addr, &load)?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn print_transactions(load: &transactions::Load, run: transactions::Run) {
+    let millis = |latencies| {
+        let found = Percentiles::of(latencies);
+        let pair = found.map_or([f64::NAN; 2], |p| {
+            [p.p50, p.p99].map(|d| d.as_secs_f64() * 1e3)
+        });
+        format!("{:>10.2} {:>10.2}", pair[0], pair[1])
+    };
+    println!(
+        "{:>10} {:>10} {:>10} {:>10.0} {} {}",
+        format!("{:?}", load.kind),
+        load.producers,
+        load.partitions,
+        run.count as f64 / load.time.as_secs_f64(),
+        millis(run.whole),
+        millis(run.end),
+    );
+}
+
+/// Creates a topic and waits until it serves.
+fn create(addr: SocketAddr, topic: &str, partitions: i32, flush: bool) -> Result<()> {
+    let mut admin = Admin::connect(addr)?;
+    admin.create(Topic {
+        name: topic,
+        partitions,
+        flush,
+    })?;
+    wait::until("the topic to serve", Duration::from_secs(30), || {
+        Ok(admin.ends(topic, partitions).ok())
+    })?;
+    Ok(())
+}
+
 fn machine(args: &MachineArgs) -> Result<()> {
     let (work, time) = (prepare(&args.work)?, seconds(args.seconds)?);
     let round_trip = machine::round_trip(1024, time)?;
@@ -353,6 +469,11 @@ fn machine(args: &MachineArgs) -> Result<()> {
     let stream = machine::stream(scenario::FETCH_BYTES, time)?;
     println!("W              {:>12.2} GB/s", stream / 1e9);
     Ok(())
+}
+
+fn groups(args: &GroupsArgs) -> Result<()> {
+    let programs = programs(args.seawall.as_ref(), &[], args.kafka_libs.as_ref())?;
+    groups::run(&programs, &prepare(&args.work)?, seconds(args.seconds)?)
 }
 
 fn experiment(args: &ExperimentArgs) -> Result<()> {

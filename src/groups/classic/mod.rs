@@ -1,7 +1,7 @@
 //! A group of the classic protocol, as a pure machine: command and time in, effects out.
 //!
 //! Owns:     members, generation, the phases of a rebalance, their deadlines.
-//! Does not: know clocks, threads, sockets, files, or what subscriptions and assignments say.
+//! Does not: know clocks, threads, sockets, files, or what assignments say.
 //! Called with the group's lock held; whoever calls carries out the [`Effects`] afterwards.
 //!
 //! # Invariants
@@ -35,6 +35,8 @@ pub(crate) use sync::{Sync, SyncReply, Synced};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use seawall_net::wire::subscription::decode_subscription;
 
 use super::effects::Effects;
 use super::error::GroupError;
@@ -182,6 +184,21 @@ impl Classic {
         let protocol = self.protocol.as_ref()?;
         let members = self.members.values();
         Some(members.filter_map(|m| m.metadata(protocol)).collect())
+    }
+
+    /// Whether a member reads the topic, as far as we can know: others than consumers may read any, and so may consumers
+    /// in a rebalance.
+    pub(crate) fn reads(&self, topic: &str) -> bool {
+        let consumes = self.protocol_type.as_deref() == Some("consumer");
+        let stable = matches!(self.state, State::Stable);
+        let Some(subscriptions) = self.subscriptions().filter(|_| consumes && stable) else {
+            return true;
+        };
+        let names = |bytes: &&bytes::Bytes| match decode_subscription(bytes) {
+            Ok(subscription) => subscription.topics.iter().any(|name| name == topic),
+            Err(_) => true,
+        };
+        subscriptions.iter().any(names)
     }
 
     /// For DescribeGroups.

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::types::Timestamp;
+use seawall_planted::planted;
 
 pub use real::RealDisk;
 pub use sim::{Crash, Fault, FaultAt, SimDisk, SimOp};
@@ -123,6 +124,9 @@ pub fn write_all_at(
             Ok(n) => {
                 written = written.saturating_add(crate::types::wide(n));
                 io::IoSlice::advance_slices(&mut rest, n);
+                if planted("short-write-is-full") {
+                    break;
+                }
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(WriteEnded { written, error }),

@@ -30,6 +30,7 @@ use crate::types::{
     LeaderEpoch, Offset, PartitionIndex, Position, Timestamp, TopicId, narrow, wide,
 };
 use crate::view::EpochStart;
+use seawall_planted::planted;
 
 use inventory::Inventory;
 use replay::{Replay, Replayed, Start};
@@ -201,9 +202,16 @@ fn recover_unclean(
         return Ok((Replayed::closed(inventory), false));
     };
     let known = inventory.durable_position();
-    let cache = last
-        .sync_data()
-        .and_then(|()| last.drop_cache_from(known.0));
+    let synced = if planted("recovery-not-synced") {
+        Ok(())
+    } else {
+        last.sync_data()
+    };
+    let cache = if planted("cache-believed") {
+        synced.map(|()| CacheState::Dropped)
+    } else {
+        synced.and_then(|()| last.drop_cache_from(known.0))
+    };
     let cache = match cache {
         Ok(cache) => cache,
         Err(e) => return up_to_known(inventory, options, known, &e),
@@ -299,7 +307,11 @@ fn assemble(
     let start = inventory.log_start();
     // Offsets below the log start are never given out again, even if what was deleted by DeleteRecords was not durable.
     let end = replayed.end.max(start);
-    let epoch = inventory.epoch_max.next();
+    let epoch = if planted("epoch-not-raised") {
+        inventory.epoch_max.max(LeaderEpoch(0))
+    } else {
+        inventory.epoch_max.next()
+    };
     let epochs = &epoch_starts(
         &inventory.segments,
         EpochStart { epoch, start: end },

@@ -21,6 +21,7 @@ use crate::segment::{LivePart, Segment};
 use crate::transactions::{AbortedList, TxnStep};
 use crate::txn_index::SegmentTxns;
 use crate::types::{LeaderEpoch, Offset, Position, Timestamp};
+use seawall_planted::planted;
 
 use super::inventory::Inventory;
 use super::{OpenError, OpenOptions, RecoverySummary};
@@ -249,7 +250,8 @@ impl Replay<'_> {
         found: &mut Replayed,
         builder: &mut EntryBuilder,
     ) -> Result<Option<Result<(), BadBatch>>, OpenError> {
-        let end = run.next_base.unwrap_or(Offset(i64::MAX));
+        let sealed = run.next_base.filter(|_| !planted("seal-ignored"));
+        let end = sealed.unwrap_or(Offset(i64::MAX));
         let expect = Expect {
             offset: run.from_offset,
             end,
@@ -292,13 +294,19 @@ impl Replay<'_> {
         };
         if let Some(base) = run.next_base {
             // Below the log start nothing is missed: deleted records need not have been durable.
-            return if found.end == base || base <= self.inventory.log_start() {
+            return if found.end == base
+                || base <= self.inventory.log_start()
+                || planted("middle-taken-for-tail")
+            {
                 Ok(())
             } else {
                 Err(corrupt(bad.unwrap_or(BadBatch::Short)))
             };
         }
         let Some(why) = bad else { return Ok(()) };
+        if planted("zero-tail-is-corruption") && why == BadBatch::Impossible {
+            return Err(corrupt(why));
+        }
         if self.options.recovered_this_boot && self.valid_batch_follows(run, found)? {
             return Err(corrupt(why));
         }

@@ -216,3 +216,19 @@ fn the_real_disk_never_calls_a_dirty_page_dropped() {
         "nothing is there"
     );
 }
+
+#[test]
+fn a_checkpoint_is_not_due_before_what_it_speaks_of_is_durable() {
+    let (_temp, setup) = setup();
+    let mut log = setup.open(Stop::Clean);
+    append(&mut log, &[plain(1, 3, 10)]);
+    flush(&mut log);
+    let later = Timestamp(2_000_000 + 3_600_000);
+    let outcome = log.append_group(&[offered(&plain(2, 1, 10))], later);
+    assert!(outcome.stopped.is_none());
+    let point = log.flush_point().expect("something is owed");
+    assert!(!log.checkpoint_due(later), "its flush is under way");
+    point.file.sync_data().expect("sync");
+    log.mark_synced(&point);
+    assert!(log.checkpoint_due(later));
+}

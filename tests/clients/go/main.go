@@ -40,6 +40,10 @@ func run(library, verb string, given map[string]string) error {
 	if verb == "member" {
 		return member(library, given)
 	}
+	if verb == "transfer" {
+		words := []string{given["topic"], given["id"], given["seconds"], given["partitions"], given["out"]}
+		return transfers(library, given["bootstrap"], words)
+	}
 	var c client = &franz{bootstrap: given["bootstrap"]}
 	if library == "kafka-go" {
 		c = &segment{bootstrap: given["bootstrap"]}

@@ -1,12 +1,15 @@
-"""A group member with confluent-kafka (librdkafka), of either group protocol."""
+"""A group member with confluent-kafka (librdkafka), of either group protocol; with `--into` it writes on what it reads."""
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from member import Member
 
-# The broker does not know the member any more, or somebody else is it now.
-EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.FENCED_INSTANCE_ID,
-            KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED)
+# The broker does not know the member any more, or somebody else is it now. An illegal generation is none of these: with
+# cooperative rebalances a member goes on with what it keeps, and its commit may cross the begin of the next generation.
+EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError.FENCED_MEMBER_EPOCH, KafkaError._FENCED)
+PATIENCE_S = 30
 
 
 def config(options):
@@ -30,6 +33,27 @@ def config(options):
     return settings
 
 
+class Onward:
+    """Writes what was read into another topic, if the member is to."""
+
+    def __init__(self, options):
+        self.topic = options.get("into")
+        self.producer = Producer({
+            "bootstrap.servers": options["bootstrap"], "enable.idempotence": True, "linger.ms": 1, "log_level": 0,
+            "reconnect.backoff.max.ms": 1000, "message.timeout.ms": 60_000}) if self.topic else None
+
+    def write(self, messages):
+        """Returns when all is written."""
+        if not self.topic:
+            return
+        failed = []
+        for message in messages:
+            self.producer.produce(self.topic, value=message.value(),
+                                  on_delivery=lambda error, _: failed.append(error) if error else None)
+        if self.producer.flush(60) or failed:
+            raise KafkaException(failed[0] if failed else KafkaError(KafkaError._TIMED_OUT))
+
+
 def commit(member, consumer, messages):
     """Commits what lies behind these messages, however often it takes."""
     ends = {}
@@ -37,12 +61,13 @@ def commit(member, consumer, messages):
         member.say("record", message.partition(), message.offset(), message.value().decode())
         ends[message.partition()] = message.offset() + 1
     offsets = [TopicPartition(member.options["topic"], partition, offset) for partition, offset in ends.items()]
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             consumer.commit(offsets=offsets, asynchronous=False)
             break
         except KafkaException as error:
-            if error.args[0].code() in EXPELLED:
+            if error.args[0].code() in EXPELLED or time.monotonic() > deadline:
                 raise
             member.say("retry", error)
     for partition, offset in ends.items():
@@ -52,6 +77,7 @@ def commit(member, consumer, messages):
 def main():
     member = Member()
     consumer = Consumer(config(member.options))
+    onward = Onward(member.options)
     say = lambda word: lambda _consumer, partitions: member.say_partitions(word, partitions)
     consumer.subscribe([member.options["topic"]], on_assign=say("assigned"), on_revoke=say("revoked"), on_lost=say("lost"))
     member.say("start")
@@ -63,6 +89,7 @@ def main():
                 if message.error() is not None and not message.error().retriable():
                     member.say("note", message.error())
             if good:
+                onward.write(good)
                 commit(member, consumer, good)
     except KafkaException as error:
         member.say("error", error)

@@ -1,10 +1,15 @@
 """A group member with kafka-python."""
 
+import threading
+import time
+
 from kafka import ConsumerRebalanceListener, KafkaConsumer, OffsetAndMetadata
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from member import Member
+
+PATIENCE_S = 30
 
 
 class Listener(ConsumerRebalanceListener):
@@ -23,6 +28,20 @@ class Listener(ConsumerRebalanceListener):
         self.member.say_partitions("lost", lost)
 
 
+def patiently(member, call):
+    """Calls again while the broker is away."""
+    deadline = time.monotonic() + PATIENCE_S
+    pause = threading.Event()
+    while True:
+        try:
+            return call()
+        except KafkaError as error:
+            if not error.retriable or time.monotonic() > deadline:
+                raise
+            member.say("note", repr(error))
+            pause.wait(0.2)
+
+
 def main():
     member = Member()
     options = member.options
@@ -35,7 +54,7 @@ def main():
     member.say("start")
     try:
         while not member.stopping:
-            polled = consumer.poll(timeout_ms=200)
+            polled = patiently(member, lambda: consumer.poll(timeout_ms=200))
             if not polled:
                 continue
             ends = {}
@@ -43,7 +62,7 @@ def main():
                 for record in records:
                     member.say("record", record.partition, record.offset, record.value.decode())
                 ends[partition] = OffsetAndMetadata(records[-1].offset + 1, "", -1)
-            consumer.commit(ends)
+            patiently(member, lambda: consumer.commit(ends))
             for partition, end in ends.items():
                 member.say("committed", partition.partition, end.offset)
     except KafkaError as error:

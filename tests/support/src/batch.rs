@@ -386,6 +386,12 @@ impl ParsedBatch {
         self.i64_at(at::MAX_TIMESTAMP)
     }
 
+    /// Producer id.
+    #[must_use]
+    pub fn producer_id(&self) -> i64 {
+        self.i64_at(at::PRODUCER_ID)
+    }
+
     /// Record count.
     #[must_use]
     pub fn count(&self) -> i32 {

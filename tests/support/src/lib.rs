@@ -21,6 +21,7 @@ pub mod metrics;
 mod ports;
 pub mod raw;
 pub mod requests;
+pub mod txn;
 pub mod wait;
 
 pub use batch::{BatchBuilder, Codec, ParsedBatch, Rec};

@@ -22,6 +22,9 @@ public final class GroupTools {
         }
     }
 
+    /** The first exit of the tool in hand: some catch what it throws and exit once more. */
+    private static Exited exited;
+
     private interface Main {
         void run(String[] args) throws Exception;
     }
@@ -29,12 +32,8 @@ public final class GroupTools {
     private GroupTools() {}
 
     public static void main(String[] args) throws Exception {
-        Exit.setExitProcedure((status, message) -> {
-            throw new Exited(status, message);
-        });
-        Exit.setHaltProcedure((status, message) -> {
-            throw new Exited(status, message);
-        });
+        Exit.setExitProcedure(GroupTools::exit);
+        Exit.setHaltProcedure(GroupTools::exit);
         PrintStream answers = System.out;
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in));
         for (String line = commands.readLine(); line != null; line = commands.readLine()) {
@@ -42,6 +41,13 @@ public final class GroupTools {
             answers.println(run(tool(words[0]), Arrays.copyOfRange(words, 1, words.length)));
             answers.flush();
         }
+    }
+
+    private static void exit(int status, String message) {
+        if (exited == null) {
+            exited = new Exited(status, message);
+        }
+        throw exited;
     }
 
     private static Main tool(String name) {
@@ -61,11 +67,11 @@ public final class GroupTools {
         System.setOut(both);
         System.setErr(both);
         int status = 0;
+        exited = null;
         try {
             tool.run(args);
-        } catch (Exited exited) {
-            status = exited.status;
-            both.println(String.valueOf(exited.getMessage()));
+        } catch (Exited expected) {
+            both.println(String.valueOf(expected.getMessage()));
         } catch (Throwable error) {
             status = -1;
             error.printStackTrace(both);
@@ -73,6 +79,7 @@ public final class GroupTools {
             System.setOut(out);
             System.setErr(err);
         }
+        status = exited == null ? status : exited.status;
         return status + "\t" + Base64.getEncoder().encodeToString(bytes.toByteArray());
     }
 }

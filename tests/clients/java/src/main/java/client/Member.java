@@ -13,10 +13,10 @@ import java.util.Properties;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
-import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.errors.WakeupException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
@@ -27,6 +27,7 @@ public final class Member {
         "cooperative-sticky", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
 
     private final PrintStream out;
+    private final Map<TopicPartition, OffsetAndMetadata> pending = new HashMap<>();
     private volatile boolean stopping;
 
     private Member(Path file) throws Exception {
@@ -75,7 +76,7 @@ public final class Member {
                 Thread.currentThread().interrupt();
             }
         }));
-        consumer.subscribe(List.of(given.get("topic")), new Listener());
+        consumer.subscribe(List.of(given.get("topic")), new Listener(consumer));
         say("start");
         try {
             while (!stopping) {
@@ -91,28 +92,31 @@ public final class Member {
     }
 
     private void step(KafkaConsumer<String, String> consumer) {
-        ConsumerRecords<String, String> records = consumer.poll(Duration.ofMillis(200));
-        if (records.isEmpty()) {
-            return;
-        }
-        Map<TopicPartition, OffsetAndMetadata> next = new HashMap<>();
-        for (ConsumerRecord<String, String> record : records) {
+        for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(200))) {
             say("record", record.partition(), record.offset(), record.value());
             TopicPartition partition = new TopicPartition(record.topic(), record.partition());
-            next.put(partition, new OffsetAndMetadata(record.offset() + 1));
+            pending.put(partition, new OffsetAndMetadata(record.offset() + 1));
         }
-        commit(consumer, next);
+        try {
+            commit(consumer);
+        } catch (RebalanceInProgressException later) {
+            // A cooperative rebalance: it goes on with the next poll, and what is taken away is committed before.
+        }
     }
 
     /** A stop that comes in the middle of a commit does not end it. */
-    private void commit(KafkaConsumer<String, String> consumer, Map<TopicPartition, OffsetAndMetadata> next) {
+    private void commit(KafkaConsumer<String, String> consumer) {
+        if (pending.isEmpty()) {
+            return;
+        }
         try {
-            consumer.commitSync(next);
+            consumer.commitSync(pending);
         } catch (WakeupException stopped) {
             stopping = true;
-            consumer.commitSync(next);
+            consumer.commitSync(pending);
         }
-        next.forEach((partition, offset) -> say("committed", partition.partition(), offset.offset()));
+        pending.forEach((partition, offset) -> say("committed", partition.partition(), offset.offset()));
+        pending.clear();
     }
 
     private void say(Object... words) {
@@ -125,6 +129,12 @@ public final class Member {
     }
 
     private final class Listener implements ConsumerRebalanceListener {
+        private final KafkaConsumer<String, String> consumer;
+
+        Listener(KafkaConsumer<String, String> consumer) {
+            this.consumer = consumer;
+        }
+
         @Override
         public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
             say("assigned", numbers(partitions));
@@ -132,11 +142,13 @@ public final class Member {
 
         @Override
         public void onPartitionsRevoked(Collection<TopicPartition> partitions) {
+            commit(consumer);
             say("revoked", numbers(partitions));
         }
 
         @Override
         public void onPartitionsLost(Collection<TopicPartition> partitions) {
+            pending.keySet().removeAll(partitions);
             say("lost", numbers(partitions));
         }
     }

@@ -2,21 +2,27 @@
 
 use std::time::Duration;
 
-use seawall_testkit::calls;
-use seawall_testkit::kafka_wire::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
-use seawall_testkit::kafka_wire::txn_offset_commit_request::{
+use crate::requests::{self, FetchFrom, TopicRef};
+use crate::wait;
+use crate::{BatchBuilder, ParsedBatch, Raw, calls};
+use kafka_wire::add_partitions_to_txn_request::AddPartitionsToTxnTopic;
+use kafka_wire::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
-use seawall_testkit::kafka_wire::{
+use kafka_wire::{
     AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, DescribeTransactionsRequest, EndTxnRequest,
     FetchRequest, FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest,
     TxnOffsetCommitRequest,
 };
-use seawall_testkit::requests::{self, FetchFrom, TopicRef};
-use seawall_testkit::wait;
-use seawall_testkit::{BatchBuilder, ParsedBatch, Raw};
 
-use super::codes;
+/// Kafka's codes of a coordinator that has no time at the moment.
+mod codes {
+    pub(super) const NONE: i16 = 0;
+    pub(super) const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
+    pub(super) const COORDINATOR_NOT_AVAILABLE: i16 = 15;
+    pub(super) const NOT_COORDINATOR: i16 = 16;
+    pub(super) const CONCURRENT_TRANSACTIONS: i16 = 51;
+}
 
 /// How long a coordinator may be busy with the last transaction.
 const BUSY: Duration = Duration::from_secs(30);
@@ -25,13 +31,15 @@ const TRANSACTIONAL: i16 = 1 << 4;
 
 /// One transactional producer.
 #[derive(Clone, Debug)]
-pub(crate) struct Tx {
-    pub(crate) id: String,
-    pub(crate) producer: (i64, i16),
+pub struct Tx {
+    /// Transactional id.
+    pub id: String,
+    /// Producer id and epoch.
+    pub producer: (i64, i16),
 }
 
 /// Calls until the coordinator is not busy with the last transaction, as clients do.
-pub(crate) fn patiently<T>(mut call: impl FnMut() -> T, code: impl Fn(&T) -> i16) -> T {
+pub fn patiently<T>(mut call: impl FnMut() -> T, code: impl Fn(&T) -> i16) -> T {
     let busy = [
         codes::CONCURRENT_TRANSACTIONS,
         codes::COORDINATOR_LOAD_IN_PROGRESS,
@@ -45,7 +53,7 @@ pub(crate) fn patiently<T>(mut call: impl FnMut() -> T, code: impl Fn(&T) -> i16
 }
 
 /// Asks for the coordinator of a group (0) or a transactional id (1) until there is one: Kafka makes its topic then.
-pub(crate) fn find_coordinator(raw: &mut Raw, kind: i8, key: &str) {
+pub fn find_coordinator(raw: &mut Raw, kind: i8, key: &str) {
     let mut request = FindCoordinatorRequest::default();
     request.key = key.into();
     request.key_type = kind;
@@ -54,7 +62,7 @@ pub(crate) fn find_coordinator(raw: &mut Raw, kind: i8, key: &str) {
 }
 
 /// InitProducerId once: error code, id, epoch.
-pub(crate) fn init_once(
+pub fn init_once(
     raw: &mut Raw,
     version: i16,
     id: &str,
@@ -75,11 +83,15 @@ pub(crate) fn init_once(
 
 impl Tx {
     /// A producer that begins, fencing whoever had the id.
-    pub(crate) fn begin(raw: &mut Raw, id: &str) -> Self {
+    pub fn begin(raw: &mut Raw, id: &str) -> Self {
         Self::begin_with_timeout(raw, id, 60_000)
     }
 
-    pub(crate) fn begin_with_timeout(raw: &mut Raw, id: &str, timeout_ms: i32) -> Self {
+    /// The same, with a timeout for its transactions.
+    ///
+    /// # Panics
+    /// When the broker refuses.
+    pub fn begin_with_timeout(raw: &mut Raw, id: &str, timeout_ms: i32) -> Self {
         find_coordinator(raw, 1, id);
         let init = || init_once(raw, 4, id, timeout_ms, (-1, -1));
         let (code, producer, epoch) = patiently(init, |answer| answer.0);
@@ -91,7 +103,7 @@ impl Tx {
     }
 
     /// The same producer with another epoch.
-    pub(crate) fn at_epoch(&self, epoch: i16) -> Self {
+    pub fn at_epoch(&self, epoch: i16) -> Self {
         Self {
             id: self.id.clone(),
             producer: (self.producer.0, epoch),
@@ -99,7 +111,7 @@ impl Tx {
     }
 
     /// The same producer with another transactional id.
-    pub(crate) fn called(&self, id: &str) -> Self {
+    pub fn called(&self, id: &str) -> Self {
         Self {
             id: id.to_owned(),
             producer: self.producer,
@@ -107,7 +119,7 @@ impl Tx {
     }
 
     /// Goes on after an error (KIP-360): the error code; takes over the new epoch.
-    pub(crate) fn init_again(&mut self, raw: &mut Raw) -> i16 {
+    pub fn init_again(&mut self, raw: &mut Raw) -> i16 {
         let (id, producer) = (self.id.clone(), self.producer);
         let init = || init_once(raw, 4, &id, 60_000, producer);
         let (code, producer, epoch) = patiently(init, |answer| answer.0);
@@ -118,7 +130,7 @@ impl Tx {
     }
 
     /// AddPartitionsToTxn up to v3, once: the code of each partition.
-    pub(crate) fn add_once(
+    pub fn add_once(
         &self,
         raw: &mut Raw,
         version: i16,
@@ -146,7 +158,7 @@ impl Tx {
     }
 
     /// AddPartitionsToTxn v3 of one partition, patiently.
-    pub(crate) fn add(&self, raw: &mut Raw, topic: &TopicRef, partition: i32) -> i16 {
+    pub fn add(&self, raw: &mut Raw, topic: &TopicRef, partition: i32) -> i16 {
         patiently(
             || self.add_once(raw, 3, &topic.name, &[partition])[0],
             |code| *code,
@@ -154,7 +166,7 @@ impl Tx {
     }
 
     /// AddOffsetsToTxn, patiently.
-    pub(crate) fn add_offsets(&self, raw: &mut Raw, version: i16, group: &str) -> i16 {
+    pub fn add_offsets(&self, raw: &mut Raw, version: i16, group: &str) -> i16 {
         let mut request = AddOffsetsToTxnRequest::default();
         request.transactional_id = self.id.as_str().into();
         (request.producer_id, request.producer_epoch) = self.producer;
@@ -167,7 +179,7 @@ impl Tx {
     }
 
     /// TxnOffsetCommit of one offset, patiently.
-    pub(crate) fn commit_offset(
+    pub fn commit_offset(
         &self,
         raw: &mut Raw,
         version: i16,
@@ -195,7 +207,7 @@ impl Tx {
     }
 
     /// Produces one record of the transaction, once: error code and offset.
-    pub(crate) fn send_once(
+    pub fn send_once(
         &self,
         raw: &mut Raw,
         version: i16,
@@ -215,7 +227,7 @@ impl Tx {
     }
 
     /// Produces one record by a client of version 1, with an epoch that stays.
-    pub(crate) fn send(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
+    pub fn send(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
         patiently(
             || self.send_once(raw, calls::PRODUCE, to, sequence),
             |answer| answer.0,
@@ -223,12 +235,22 @@ impl Tx {
     }
 
     /// Produces one record by a client of version 2: the partition is added by it.
-    pub(crate) fn send_v2(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
+    pub fn send_v2(&self, raw: &mut Raw, to: (&TopicRef, i32), sequence: i32) -> (i16, i64) {
         patiently(|| self.send_once(raw, 12, to, sequence), |answer| answer.0)
     }
 
+    /// The first record of a transaction in a partition, by a client of version 2.
+    ///
+    /// # Panics
+    /// When the broker refuses or is gone.
+    pub fn send_once_or_panic(&self, raw: &mut Raw, to: (&TopicRef, i32)) -> (i16, i64) {
+        let sent = self.send_v2(raw, to, 0);
+        assert_eq!(sent.0, codes::NONE);
+        sent
+    }
+
     /// EndTxn, once: error code and the producer that the answer names.
-    pub(crate) fn end_once(&self, raw: &mut Raw, version: i16, commit: bool) -> (i16, (i64, i16)) {
+    pub fn end_once(&self, raw: &mut Raw, version: i16, commit: bool) -> (i16, (i64, i16)) {
         let mut request = EndTxnRequest::default();
         request.transactional_id = self.id.as_str().into();
         (request.producer_id, request.producer_epoch) = self.producer;
@@ -239,12 +261,12 @@ impl Tx {
     }
 
     /// EndTxn by a client of version 1, patiently.
-    pub(crate) fn end(&self, raw: &mut Raw, commit: bool) -> i16 {
+    pub fn end(&self, raw: &mut Raw, commit: bool) -> i16 {
         patiently(|| self.end_once(raw, 4, commit), |answer| answer.0).0
     }
 
     /// EndTxn by a client of version 2, patiently; takes over what it is told.
-    pub(crate) fn end_v2(&mut self, raw: &mut Raw, commit: bool) -> i16 {
+    pub fn end_v2(&mut self, raw: &mut Raw, commit: bool) -> i16 {
         let (code, next) = patiently(|| self.end_once(raw, 5, commit), |answer| answer.0);
         if code == codes::NONE {
             self.producer = next;
@@ -253,7 +275,7 @@ impl Tx {
     }
 
     /// DescribeTransactions: error code, state, producer id and epoch, partitions.
-    pub(crate) fn describe(&self, raw: &mut Raw) -> (i16, String, (i64, i16), usize) {
+    pub fn describe(&self, raw: &mut Raw) -> (i16, String, (i64, i16), usize) {
         let mut request = DescribeTransactionsRequest::default();
         request.transactional_ids = vec![self.id.as_str().into()];
         let answer = raw.call::<DescribeTransactionsRequest>(0, &request);
@@ -271,7 +293,7 @@ impl Tx {
     }
 
     /// Waits until the decision is carried out.
-    pub(crate) fn settled(&self, raw: &mut Raw) -> String {
+    pub fn settled(&self, raw: &mut Raw) -> String {
         wait::until_some("the decision is carried out", BUSY, || {
             let state = self.describe(raw).1;
             (!state.starts_with("Prepare")).then_some(state)
@@ -281,16 +303,21 @@ impl Tx {
 
 /// What a reader of committed records gets from an offset on.
 #[derive(Debug)]
-pub(crate) struct Committed {
-    pub(crate) code: i16,
-    pub(crate) high_watermark: i64,
-    pub(crate) last_stable: i64,
+pub struct Committed {
+    /// Error code.
+    pub code: i16,
+    /// High watermark.
+    pub high_watermark: i64,
+    /// Last stable offset.
+    pub last_stable: i64,
     /// Producer id and first offset.
-    pub(crate) aborted: Vec<(i64, i64)>,
-    pub(crate) batches: Vec<ParsedBatch>,
+    pub aborted: Vec<(i64, i64)>,
+    /// Batches, markers among them.
+    pub batches: Vec<ParsedBatch>,
 }
 
-pub(crate) fn fetch_committed(raw: &mut Raw, topic: &TopicRef, offset: i64) -> Committed {
+/// Fetches what is committed of partition 0, from an offset on.
+pub fn fetch_committed(raw: &mut Raw, topic: &TopicRef, offset: i64) -> Committed {
     let parts = [FetchFrom::new(0, offset)];
     let mut request = requests::fetch(calls::FETCH, topic, requests::AT_ONCE, &parts);
     request.isolation_level = 1;
@@ -312,7 +339,7 @@ pub(crate) fn fetch_committed(raw: &mut Raw, topic: &TopicRef, offset: i64) -> C
 
 /// Everything a reader of committed records gets of partition 0, in as many fetches as the broker likes: base offsets of
 /// batches, and producer id and first offset of what was aborted.
-pub(crate) fn read_committed(raw: &mut Raw, topic: &TopicRef) -> (Vec<i64>, Vec<(i64, i64)>) {
+pub fn read_committed(raw: &mut Raw, topic: &TopicRef) -> (Vec<i64>, Vec<(i64, i64)>) {
     let (mut offsets, mut aborted) = (Vec::new(), Vec::new());
     let mut next = 0;
     loop {
