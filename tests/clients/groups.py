@@ -130,7 +130,8 @@ class Member:
         self.process.wait()
 
     def stop(self):
-        """SIGTERM, and an orderly end."""
+        """SIGTERM, and an orderly end; before its start it would not know how."""
+        wait_until(f"{self.name} has started", lambda: self.has("start"), PATIENCE_S)
         self.stopped = True
         self.process.send_signal(signal.SIGTERM)
         status = self.process.wait(60)
