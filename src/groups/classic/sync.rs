@@ -115,10 +115,13 @@ impl Classic {
         }
     }
 
+    /// Who has waited could not send heartbeats meanwhile: its session begins anew.
     pub(super) fn refuse_syncs(&mut self, why: GroupError, fx: &mut Effects) {
         for member in self.members.values_mut() {
             member.assignment = Bytes::new();
             if let Some(reply) = member.sync.take() {
+                member.expires = fx.now + member.session_timeout;
+                fx.wake_at(member.expires);
                 fx.answer(reply, Err(why));
             }
         }

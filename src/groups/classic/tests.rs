@@ -366,6 +366,30 @@ fn a_member_that_never_syncs_is_out_after_its_rebalance_timeout() {
 }
 
 #[test]
+fn who_waited_in_vain_for_its_assignment_has_a_whole_session_to_join_again() {
+    let mut world = World::stable(&[(who("a"), "a-1"), (who("b"), "b-1")]);
+    world.join(who("a"), "a-1", "unused");
+    world.join(who("b"), "b-1", "unused");
+    let leader = world.group.leader.clone().unwrap();
+    let (name, id) = if &*leader == "a-1" {
+        ("b", "b-1")
+    } else {
+        ("a", "a-1")
+    };
+    world.pass(Duration::from_secs(1));
+    world.sync(name, id, 2, &[]);
+    // The leader has died: the other learns of it when its own session would be almost over, had it not been waiting.
+    world.pass(SESSION - Duration::from_secs(1));
+    assert_eq!(
+        world.assignment(name),
+        Some(Err(GroupError::RebalanceInProgress))
+    );
+    world.pass(SESSION - Duration::from_secs(1));
+    world.join(who(name), id, "unused");
+    assert_eq!(world.generation_of(name), 3);
+}
+
+#[test]
 fn every_group_ends_stable_or_empty_whatever_its_members_do() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |below: u64| {
