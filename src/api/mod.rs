@@ -50,6 +50,7 @@ mod offset_commit;
 mod offset_delete;
 mod offset_fetch;
 mod offset_for_leader_epoch;
+mod offset_rows;
 mod operations;
 mod produce;
 mod service;

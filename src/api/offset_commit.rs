@@ -4,20 +4,17 @@ use std::sync::Arc;
 
 use seawall_net::Flow;
 use seawall_net::wire;
-use seawall_net::wire::messages::offset_commit_request::{
-    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
-};
+use seawall_net::wire::messages::offset_commit_request::OffsetCommitRequestTopic;
 use seawall_net::wire::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
 use seawall_net::wire::messages::{OffsetCommitRequest, OffsetCommitResponse};
-use seawall_storage::Timestamp;
 
 use super::codes::ErrorCode;
+use super::offset_rows::{AskedOffset, Keep};
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire};
 use crate::broker::Broker;
-use crate::groups::{Committed, Committer, GroupError, Row};
-use crate::partition::now;
+use crate::groups::{Committer, GroupError, Row};
 use crate::topics::{LookupError, Topic};
 
 /// The lowest version that names topics by id.
@@ -63,7 +60,9 @@ fn sort_out(
     version: i16,
 ) -> (Vec<Row>, OffsetCommitResponse) {
     let map = broker.topics.load();
-    let keep = Keep::new(broker, request, version);
+    let retention = request.retention_time_ms;
+    let says = version <= RETENTION_UP_TO && retention >= 0;
+    let keep = Keep::new(broker, says.then_some(retention));
     let mut rows = Vec::new();
     let mut response = OffsetCommitResponse::default();
     for asked in &request.topics {
@@ -84,65 +83,26 @@ fn sort_out(
     (rows, response)
 }
 
-/// What is the same for all rows.
-struct Keep {
-    metadata_bytes_max: usize,
-    now_ms: i64,
-    expires_ms: Option<i64>,
-}
-
-impl Keep {
-    fn new(broker: &Broker, request: &OffsetCommitRequest, version: i16) -> Self {
-        let Timestamp(now_ms) = now();
-        let asked = version <= RETENTION_UP_TO && request.retention_time_ms >= 0;
-        Self {
-            metadata_bytes_max: broker.groups.config.metadata_bytes_max,
-            now_ms,
-            expires_ms: asked.then(|| now_ms.saturating_add(request.retention_time_ms)),
-        }
-    }
-
-    fn committed(&self, asked: &OffsetCommitRequestPartition) -> Result<Committed, ErrorCode> {
-        let metadata = asked.committed_metadata.as_ref().map_or("", |m| m.as_str());
-        if metadata.len() > self.metadata_bytes_max {
-            return Err(ErrorCode::OffsetMetadataTooLarge);
-        }
-        Ok(Committed {
-            offset: asked.committed_offset,
-            leader_epoch: asked.committed_leader_epoch,
-            metadata: metadata.into(),
-            committed_ms: self.now_ms,
-            expires_ms: self.expires_ms,
-        })
-    }
-}
-
 fn partitions(
     topic: Result<&Arc<Topic>, LookupError>,
     asked: &OffsetCommitRequestTopic,
     keep: &Keep,
     rows: &mut Vec<Row>,
 ) -> Vec<OffsetCommitResponsePartition> {
-    let mut one = |asked: &OffsetCommitRequestPartition| -> Result<(), ErrorCode> {
-        let topic = topic.map_err(|error| ErrorCode::from(&error))?;
-        if !topic.has_partition(asked.partition_index) {
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        rows.push(Row {
-            topic: Arc::clone(&topic.name),
-            id: topic.id,
-            partition: asked.partition_index,
-            committed: keep.committed(asked)?,
-        });
-        Ok(())
-    };
     let partitions = asked.partitions.iter();
     partitions
         .map(|asked| {
             let mut row = OffsetCommitResponsePartition::default();
             row.partition_index = asked.partition_index;
-            if let Err(code) = one(asked) {
-                row.error_code = code.code();
+            let offset = AskedOffset {
+                partition: asked.partition_index,
+                offset: asked.committed_offset,
+                leader_epoch: asked.committed_leader_epoch,
+                metadata: asked.committed_metadata.as_ref(),
+            };
+            match keep.row(topic, &offset) {
+                Ok(kept) => rows.push(kept),
+                Err(code) => row.error_code = code.code(),
             }
             row
         })

@@ -4,19 +4,17 @@ use std::sync::Arc;
 
 use seawall_net::Flow;
 use seawall_net::wire;
-use seawall_net::wire::messages::txn_offset_commit_request::{
-    TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
-};
+use seawall_net::wire::messages::txn_offset_commit_request::TxnOffsetCommitRequestTopic;
 use seawall_net::wire::messages::txn_offset_commit_response::{
     TxnOffsetCommitResponsePartition, TxnOffsetCommitResponseTopic,
 };
 use seawall_net::wire::messages::{TxnOffsetCommitRequest, TxnOffsetCommitResponse};
 
 use super::codes::ErrorCode;
+use super::offset_rows::{AskedOffset, Keep};
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire, txn_code};
 use crate::broker::Broker;
-use crate::groups::{Committed, Committer, Row, StagedRows};
-use crate::partition::now;
+use crate::groups::{Committer, Row, StagedRows};
 use crate::topics::{LookupError, Topic};
 use crate::txn::{Command, Producer, TxnError};
 
@@ -127,6 +125,7 @@ fn sort_out(
     version: i16,
 ) -> (Vec<Row>, TxnOffsetCommitResponse) {
     let map = broker.topics.load();
+    let keep = Keep::new(broker, None);
     let mut rows = Vec::new();
     let mut response = TxnOffsetCommitResponse::default();
     for asked in &request.topics {
@@ -138,59 +137,36 @@ fn sort_out(
             answers.name = text(asked.name.as_str());
             map.named(asked.name.as_str())
         };
-        answers.partitions = partitions(broker, topic, asked, &mut rows);
+        answers.partitions = partitions(&keep, topic, asked, &mut rows);
         response.topics.push(answers);
     }
     (rows, response)
 }
 
 fn partitions(
-    broker: &Broker,
+    keep: &Keep,
     topic: Result<&Arc<Topic>, LookupError>,
     asked: &TxnOffsetCommitRequestTopic,
     rows: &mut Vec<Row>,
 ) -> Vec<TxnOffsetCommitResponsePartition> {
-    let mut one = |asked: &TxnOffsetCommitRequestPartition| -> Result<(), ErrorCode> {
-        let topic = topic.map_err(|error| ErrorCode::from(&error))?;
-        if !topic.has_partition(asked.partition_index) {
-            return Err(ErrorCode::UnknownTopicOrPartition);
-        }
-        rows.push(Row {
-            topic: Arc::clone(&topic.name),
-            id: topic.id,
-            partition: asked.partition_index,
-            committed: committed(broker, asked)?,
-        });
-        Ok(())
-    };
     let partitions = asked.partitions.iter();
     partitions
         .map(|asked| {
             let mut row = TxnOffsetCommitResponsePartition::default();
             row.partition_index = asked.partition_index;
-            if let Err(code) = one(asked) {
-                row.error_code = code.code();
+            let offset = AskedOffset {
+                partition: asked.partition_index,
+                offset: asked.committed_offset,
+                leader_epoch: asked.committed_leader_epoch,
+                metadata: asked.committed_metadata.as_ref(),
+            };
+            match keep.row(topic, &offset) {
+                Ok(kept) => rows.push(kept),
+                Err(code) => row.error_code = code.code(),
             }
             row
         })
         .collect()
-}
-
-fn committed(
-    broker: &Broker,
-    asked: &TxnOffsetCommitRequestPartition,
-) -> Result<Committed, ErrorCode> {
-    let metadata = asked.committed_metadata.as_ref().map_or("", |m| m.as_str());
-    if metadata.len() > broker.groups.config.metadata_bytes_max {
-        return Err(ErrorCode::OffsetMetadataTooLarge);
-    }
-    Ok(Committed {
-        offset: asked.committed_offset,
-        leader_epoch: asked.committed_leader_epoch,
-        metadata: metadata.into(),
-        committed_ms: now().get(),
-        expires_ms: None,
-    })
 }
 
 /// What became of the rows that were not refused by themselves.

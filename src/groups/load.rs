@@ -16,7 +16,7 @@ impl Groups {
         match self.names() {
             Ok(names) => names.iter().for_each(|name| self.load_one(name)),
             Err(error) => {
-                // Whoever was told that there are no offsets would begin anew: D2 holds for good.
+                // Whoever was told that there are no offsets would begin anew: M2 holds for good.
                 log::error!(
                     "{}: groups cannot be read: {error}",
                     self.store.dir().display()

@@ -7,8 +7,8 @@
 //! Called from net threads and `work-N`; files are read and written on `state-*`.
 //!
 //! # Invariants
-//! D1. No lock of a group or of the map is held over I/O or over an answer.
-//! D2. While the files are being read nobody is told that a group has no offsets: everybody is told to come again.
+//! M1. No lock of a group or of the map is held over I/O or over an answer.
+//! M2. While the files are being read nobody is told that a group has no offsets: everybody is told to come again.
 
 pub(crate) mod classic;
 pub(crate) mod consumer;

@@ -252,7 +252,8 @@ impl Groups {
         });
     }
 
-    /// Takes offsets of a group away; `subscribes` says from a member's metadata whether it reads a topic. One answer for
+    /// Takes offsets of a group away; `subscribed` says which topics members' metadata
+    /// names. One answer for
     /// each partition, when what could be taken away is gone for good.
     pub(crate) fn delete_offsets(
         &self,
