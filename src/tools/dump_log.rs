@@ -241,7 +241,10 @@ impl<W: Write> Dump<'_, W> {
         for record in records {
             match record {
                 Ok(record) if is_control => self.print(path, Line::Marker(marker_line(&record)))?,
-                Ok(record) => self.print(path, Line::Record(record_line(&record)))?,
+                Ok(record) => {
+                    let headers: Vec<_> = record.headers.iter().collect();
+                    self.print(path, Line::Record(record_line(&record, &headers)))?;
+                }
                 Err(error) => self.bad_records(path, seen, error)?,
             }
         }
@@ -332,8 +335,11 @@ fn codec_name(codec: Option<Codec>) -> &'static str {
     }
 }
 
-fn record_line(record: &Record) -> RecordLine<'_> {
-    let headers = record.headers.iter().map(|(key, value)| HeaderPair {
+/// Key and value of a record header.
+type Header = (bytes::Bytes, Option<bytes::Bytes>);
+
+fn record_line<'a>(record: &'a Record, headers: &'a [Header]) -> RecordLine<'a> {
+    let headers = headers.iter().map(|(key, value)| HeaderPair {
         key: Escaped(key),
         value: value.as_deref().map(Escaped),
     });

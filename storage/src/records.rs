@@ -113,7 +113,36 @@ pub struct Record {
     /// Value, or none (a tombstone).
     pub value: Option<Bytes>,
     /// Headers in order.
-    pub headers: Vec<(Bytes, Option<Bytes>)>,
+    pub headers: RecordHeaders,
+}
+
+/// The headers of a record, as they lie in it: an empty one takes two bytes there and thirty times that as a pair, so pairs
+/// are made one by one, for whoever looks at them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordHeaders {
+    count: i32,
+    bytes: Bytes,
+}
+
+impl RecordHeaders {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.count).unwrap_or(0)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Key and value of each.
+    pub fn iter(&self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> {
+        let mut parser = Parser(self.bytes.clone());
+        // They were walked once, so each is whole.
+        (0..self.count).map_while(move |_| parser.header().ok())
+    }
 }
 
 /// The records of a batch, one after the other.
@@ -264,10 +293,17 @@ fn write_varlong(out: &mut Vec<u8>, value: i64) {
     out.push(u8::try_from(zigzag).unwrap_or(0));
 }
 
+/// Records of one batch that compaction takes apart: each takes 112 bytes for a moment, where it may have taken eight packed
+/// ones. A producer's batch has some thousands.
+const RAW_RECORDS_MAX: i32 = 1 << 20;
+
 /// All records of a batch, for compaction; their offsets lie within the batch and grow.
 pub(crate) fn raw_records(batch: &Batch, limits: &Limits) -> Result<Vec<RawRecord>, RecordError> {
-    let mut records = Records::decode(batch, limits, DecodeSite::Compaction)?;
     let header = batch.header();
+    if header.record_count > RAW_RECORDS_MAX {
+        return Err(RecordError::TooLarge);
+    }
+    let mut records = Records::decode(batch, limits, DecodeSite::Compaction)?;
     let mut found = Vec::new();
     let mut least = 0;
     while !records.bytes.is_empty() {
@@ -277,6 +313,9 @@ pub(crate) fn raw_records(batch: &Batch, limits: &Limits) -> Result<Vec<RawRecor
             return Err(RecordError::Malformed);
         }
         least = record.offset_delta.saturating_add(1);
+        if i32::try_from(found.len()).is_ok_and(|len| len >= header.record_count) {
+            return Err(RecordError::Malformed);
+        }
         found.push(record);
     }
     let count = i32::try_from(found.len()).map_err(|_| RecordError::Malformed)?;
@@ -387,15 +426,21 @@ impl Parser {
         }
     }
 
-    fn headers(&mut self) -> Result<Vec<(Bytes, Option<Bytes>)>, RecordError> {
+    fn header(&mut self) -> Result<(Bytes, Option<Bytes>), RecordError> {
+        Ok((self.bytes()?.ok_or(RecordError::Malformed)?, self.bytes()?))
+    }
+
+    /// Walks over the headers; keeps none.
+    fn headers(&mut self) -> Result<RecordHeaders, RecordError> {
         let count = self.varint()?;
         if count < 0 {
             return Err(RecordError::Malformed);
         }
-        let mut headers = Vec::new();
+        let mut bytes = self.0.clone();
         for _ in 0..count {
-            headers.push((self.bytes()?.ok_or(RecordError::Malformed)?, self.bytes()?));
+            self.header()?;
         }
-        Ok(headers)
+        bytes.truncate(bytes.len() - self.0.len());
+        Ok(RecordHeaders { count, bytes })
     }
 }

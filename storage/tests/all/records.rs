@@ -140,3 +140,33 @@ proptest! {
         let _ = decode(&batch, &Limits { bytes_max: 1 << 20 });
     }
 }
+
+#[test]
+fn headers_are_made_one_by_one() {
+    // One record of a million empty headers: two bytes each, and no pair is made for any of them.
+    let count = 1_000_000_i64;
+    let mut body = vec![0, 0, 0, 1, 1];
+    varint(&mut body, count);
+    for _ in 0..count {
+        body.extend([0, 1]);
+    }
+    let mut payload = Vec::new();
+    varint(&mut payload, i64::try_from(body.len()).expect("small"));
+    payload.extend(&body);
+    let batch = parse(&seal(header(1, 0), &payload));
+    let mut records =
+        Records::decode(&batch, &Limits::default(), DecodeSite::Tool).expect("decodes");
+    let record = records.next().expect("one").expect("whole");
+    assert_eq!(record.headers.len(), 1_000_000);
+    assert_eq!(record.headers.iter().count(), 1_000_000);
+    assert!(records.next().is_none());
+}
+
+fn varint(out: &mut Vec<u8>, value: i64) {
+    let mut zigzag = ((value << 1) ^ (value >> 63)).cast_unsigned();
+    while zigzag >= 0x80 {
+        out.push(u8::try_from(zigzag & 0x7f).expect("seven bits") | 0x80);
+        zigzag >>= 7;
+    }
+    out.push(u8::try_from(zigzag).expect("seven bits"));
+}
