@@ -92,8 +92,15 @@ impl Cleaner {
 
     /// Begins a round over these partitions, unless one is under way (C1).
     pub fn round(self: &Arc<Self>, partitions: Vec<Arc<Partition>>) {
-        let idle = self.config.threads > 0 && self.busy.load(Ordering::Acquire) == 0;
-        if partitions.is_empty() || !idle || self.looking.swap(true, Ordering::AcqRel) {
+        if partitions.is_empty() || self.config.threads == 0 {
+            return;
+        }
+        if self.looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // After `looking` is ours: who had it before has said how much there is to do.
+        if self.busy.load(Ordering::Acquire) > 0 {
+            self.looking.store(false, Ordering::Release);
             return;
         }
         let cleaner = Arc::clone(self);

@@ -150,7 +150,7 @@ impl Partition {
         let task = CompactionTask {
             dirty,
             rules: *rules,
-            keep,
+            keep: keep.into_iter().collect(),
             now: now(),
         };
         let begun = Compaction::begin(&view, task, &mut pace)?;
@@ -178,9 +178,14 @@ impl Partition {
     fn swap_in(&self, run: Rewritten) -> io::Result<()> {
         let mut swapping = self.swapping.lock();
         let mut log = self.log.lock();
-        let Ok(swap) = log.splice(run) else {
-            // Retention was faster; the next pass looks again.
-            return Err(io::ErrorKind::Interrupted.into());
+        let swap = match log.splice(run) {
+            Ok(swap) => swap,
+            Err(stale) => {
+                // Retention was faster; the next pass looks again.
+                drop(log);
+                stale.discard();
+                return Err(io::ErrorKind::Interrupted.into());
+            }
         };
         self.view.store(log.read_view());
         drop(log);

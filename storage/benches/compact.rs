@@ -138,7 +138,7 @@ fn compact(log: &mut Log) -> (u64, u64) {
     let task = CompactionTask {
         dirty: dirty.expect("sizes").expect("dirty"),
         rules,
-        keep: log.remembered_batches(),
+        keep: log.remembered_batches().into_iter().collect(),
         now: Timestamp(1),
     };
     let begun = Compaction::begin(&view, task, &mut Unhurried);

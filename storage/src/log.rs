@@ -11,7 +11,7 @@
 //!     a start, and the rest of a write that found no space is cut before the next one (D5).
 //! W3. Producer and transaction facts in memory are those of exactly the batches below `end`.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -232,7 +232,7 @@ impl Log {
 
     /// Base offsets of all batches that a producer may still be asked about, and of the last marker of each: compaction
     /// leaves their headers.
-    pub fn remembered_batches(&self) -> HashSet<Offset> {
+    pub fn remembered_batches(&self) -> Vec<Offset> {
         let entries = self.producers.iter();
         let batches = entries.flat_map(|(_, entry)| {
             let data = entry.batches().map(|past| past.base);
@@ -292,9 +292,10 @@ impl Log {
         })
     }
 
-    /// Readers may see everything below `visible`: markers there hold nobody back any more. Call it before an append.
+    /// Readers may see everything below `visible`: markers there hold nobody back any more. One that is not durable is
+    /// remembered all the same, for it may be lost. Call it before an append.
     pub fn settle_transactions(&mut self, visible: Offset) {
-        self.txns.settle(visible);
+        self.txns.settle(visible.min(self.durable.end));
     }
 
     /// What is known of the transactions of the last segment when it ends where the log ends now.
@@ -314,6 +315,9 @@ impl Log {
     }
 
     fn jitter_ms(&self, name: SegmentName) -> u64 {
+        if self.config.segment_jitter_ms == 0 {
+            return 0;
+        }
         let seed = crc32c::crc32c(
             &[
                 self.topic_id.0.as_bytes().as_slice(),
@@ -342,7 +346,7 @@ impl Log {
     }
 
     /// How to begin a new segment at the present end. No append may run between this and `install`.
-    pub fn roll_plan(&self) -> RollPlan {
+    pub fn roll_plan(&mut self) -> RollPlan {
         let old = self
             .active
             .as_ref()
@@ -356,7 +360,7 @@ impl Log {
                 base: self.end,
             },
             new_dir: self.new_dir,
-            leftovers: self.leftovers.clone(),
+            leftovers: std::mem::take(&mut self.leftovers),
         }
     }
 
@@ -371,8 +375,8 @@ impl Log {
         }
         self.durable.grow(self.unsynced_bytes(), self.end);
         let mut segments = self.segments.to_vec();
+        let sealed_one = self.active.is_some();
         if let Some(old) = self.active.take() {
-            self.capture();
             let txns = self.last_segment_txns();
             let sealed = seal(&old, self.last_batch, self.end_position, txns);
             segments.pop();
@@ -385,10 +389,13 @@ impl Log {
         self.segments = segments.into();
         self.active = Some(active);
         (self.end_position, self.last_batch) = (Position::ZERO, LastBatch::default());
+        if sealed_one {
+            // Of the new segment, which its name alone authenticates: compaction may rewrite the old one.
+            self.capture();
+        }
         self.durable.start_clock(self.now);
         self.kept.clear();
         (self.new_dir, self.changed) = (false, true);
-        self.leftovers.clear();
         Ok(())
     }
 

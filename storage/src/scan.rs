@@ -35,7 +35,8 @@ pub enum BadBatch {
 /// What must hold at the next batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Expect {
-    /// Its base offset; a larger one is allowed where records were compacted away.
+    /// Its base offset; a larger one is allowed, as files of Kafka have where records were compacted away. Recovery and
+    /// compaction ask for no gap (`next_valid`).
     pub(crate) offset: Offset,
     /// Offsets from here on belong to the next segment.
     pub(crate) end: Offset,

@@ -57,7 +57,8 @@ fn write_temp(disk: &dyn Disk, dir: &Path, bytes: &[u8], sync: bool) -> io::Resu
     Ok(temp)
 }
 
-fn create_temp(
+/// A new file under a temporary name that nothing else has.
+pub(crate) fn create_temp(
     disk: &dyn Disk,
     dir: &Path,
 ) -> io::Result<(PathBuf, std::sync::Arc<dyn crate::disk::DiskFile>)> {

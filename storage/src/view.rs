@@ -222,8 +222,13 @@ impl ReadView {
                 end: self.end,
             });
         }
+        if spec.max_bytes == 0 && !spec.at_least_one {
+            return Ok(empty(spec.from));
+        }
         let found = self.read_between(spec)?;
-        if found.bytes.is_empty() && !spec.gaps && spec.from < spec.upto.min(self.end) {
+        // Without `at_least_one` the first batch may only have been too large.
+        let only_gaps = found.bytes.is_empty() && spec.at_least_one;
+        if only_gaps && !spec.gaps && spec.from < spec.upto.min(self.end) {
             return self.read_between(&ReadSpec {
                 gaps: true,
                 ..*spec

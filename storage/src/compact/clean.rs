@@ -15,9 +15,10 @@ use crate::disk::{Disk, DiskFile, read_full, write_all_at};
 use crate::index_file::EntryBuilder;
 use crate::live_index::IndexEntry;
 use crate::marker::read_marker;
-use crate::names::{SegmentName, TEMP_PREFIX};
+use crate::names::SegmentName;
 use crate::records::{Limits, RawRecord, raw_records};
 use crate::scan::{CHUNK_BYTES, Expect, Found, Scan, Step};
+use crate::state_file::create_temp;
 use crate::transactions::AbortedTxn;
 use crate::txn_index::{Fold, SegmentTxns};
 use crate::types::{LeaderEpoch, Offset, Position, ProducerId, Timestamp, narrow, wide};
@@ -332,11 +333,12 @@ impl Writing<'_> {
 /// The new file. It is not made before it differs from the old one.
 pub(super) struct Output<'a> {
     disk: &'a dyn Disk,
-    path: PathBuf,
+    dir: PathBuf,
     /// The segment whose beginning is the same so far.
     first: &'a Source,
     same_up_to: Position,
-    file: Option<Arc<dyn DiskFile>>,
+    /// Under a temporary name of its own, until somebody takes it.
+    file: Option<(PathBuf, Arc<dyn DiskFile>)>,
     buffer: Vec<u8>,
     /// Where the buffer goes.
     at: Position,
@@ -348,7 +350,7 @@ impl<'a> Output<'a> {
         let base = first.name.base;
         Self {
             disk,
-            path: dir.join(format!("{TEMP_PREFIX}compact-{}", base.0)),
+            dir: dir.to_owned(),
             first,
             same_up_to: Position::ZERO,
             file: None,
@@ -388,7 +390,7 @@ impl<'a> Output<'a> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if let Some(file) = &self.file {
+        if let Some((_, file)) = &self.file {
             let mut slices = [IoSlice::new(&self.buffer)];
             write_all_at(&**file, &mut slices, self.at.0).map_err(|ended| ended.error)?;
             self.at = self.end();
@@ -402,12 +404,7 @@ impl<'a> Output<'a> {
         if self.file.is_some() {
             return Ok(());
         }
-        // One that an earlier process left is in the way.
-        match self.disk.remove_file(&self.path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        self.file = Some(self.disk.create_new(&self.path)?);
+        self.file = Some(create_temp(self.disk, &self.dir)?);
         let mut from = 0;
         let mut chunk = vec![0; WRITE_BYTES];
         while from < self.same_up_to.0 {
@@ -423,25 +420,27 @@ impl<'a> Output<'a> {
 
     fn finish(&mut self, txns: SegmentTxns) -> io::Result<Option<NewFile>> {
         self.flush()?;
-        let Some(file) = &self.file else {
+        let Some((_, file)) = &self.file else {
             return Ok(None);
         };
         file.sync_data()?;
         let base = self.first.name.base;
         let none = EntryBuilder::new(base, 0, Position::ZERO);
-        Ok(Some(NewFile {
-            path: self.path.clone(),
-            file: Arc::clone(file),
+        let builder = std::mem::replace(&mut self.builder, none);
+        let taken = self.file.take();
+        Ok(taken.map(|(path, file)| NewFile {
+            path,
+            file,
             bytes: self.at,
-            entries: std::mem::replace(&mut self.builder, none).finish(),
+            entries: builder.finish(),
             txns,
         }))
     }
 
     fn abandon(&mut self) {
-        if self.file.take().is_some() {
-            // What stays is removed by the next try or before the next append after a start.
-            drop(self.disk.remove_file(&self.path));
+        if let Some((path, _)) = self.file.take() {
+            // What stays is removed before the first append after the next start.
+            drop(self.disk.remove_file(&path));
         }
     }
 }

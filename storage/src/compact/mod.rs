@@ -332,6 +332,7 @@ impl Compaction {
             self.stats.damaged += 1;
             return Ok(false);
         };
+        throttle.took(found.end.since(found.position))?;
         let header = found.header;
         if header.next_offset() <= from {
             return Ok(true);
@@ -340,7 +341,6 @@ impl Compaction {
             self.map_end = self.map_end.max(header.next_offset());
             return Ok(true);
         }
-        throttle.took(found.end.since(found.position))?;
         let bytes = bytes::Bytes::copy_from_slice(scan.whole(&found)?.unwrap_or_default());
         let Ok(batch) = Batch::parse_one(&bytes) else {
             return Ok(false);

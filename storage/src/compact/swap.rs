@@ -25,19 +25,26 @@ use super::clean::NewFile;
 #[derive(Debug)]
 pub struct Rewritten {
     temp: PathBuf,
-    file: Arc<dyn DiskFile>,
+    /// What readers are to see; it holds the file open.
+    new: Arc<Segment>,
     bytes: Position,
     entries: Vec<IndexEntry>,
     txns: Option<Arc<SegmentTxns>>,
     old: Vec<Arc<Segment>>,
     end: Offset,
-    last_append: Timestamp,
     bytes_before: u64,
 }
 
-/// The log is not what it was when the segments were read: some of them are gone. The new file was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StaleRewrite;
+/// The log is not what it was when the segments were read: some of them are gone. The new file is still there.
+#[derive(Debug)]
+pub struct StaleRewrite(Box<Rewritten>);
+
+impl StaleRewrite {
+    /// Removes the new file. Not while the log is held: it may be large.
+    pub fn discard(self) {
+        drop(self.0.new.disk.remove_file(&self.0.temp));
+    }
+}
 
 impl Rewritten {
     pub(super) fn new(
@@ -54,15 +61,19 @@ impl Rewritten {
         }
         // So that its age after a restart is still that of its records.
         new.file.set_modified(last_append)?;
+        let txns = txns_known.then(|| Arc::new(new.txns));
+        let first = old.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let segment = segment(first, &new.file, (new.bytes, &new.entries));
+        let max = new.entries.last().map(IndexEntry::max);
+        segment.facts.close(new.bytes, last_append, max);
         Ok(Self {
             temp: new.path,
-            file: new.file,
+            new: Arc::new(segment.with_txns(txns.clone())),
             bytes: new.bytes,
             entries: new.entries,
-            txns: txns_known.then(|| Arc::new(new.txns)),
+            txns,
             old,
             end,
-            last_append,
             bytes_before,
         })
     }
@@ -74,25 +85,23 @@ impl Rewritten {
     pub(super) fn bytes_after(&self) -> u64 {
         self.bytes.0
     }
+}
 
-    fn segment(&self, first: &Segment) -> Arc<Segment> {
-        let index = LiveIndex::default();
-        for entry in &self.entries {
-            index.push(*entry);
-        }
-        let live = LivePart {
-            index: Arc::new(index),
-            from: Position::ZERO,
-            from_offset: first.name.base,
-            last: self.entries.last().copied(),
-        };
-        let open = Arc::new(OpenSegment::new(Arc::clone(&self.file), self.bytes.0));
-        let segment =
-            Segment::new(first.name, &first.disk, &first.dir).with(Some(open), Some(live));
-        let max = self.entries.last().map(IndexEntry::max);
-        segment.facts.close(self.bytes, self.last_append, max);
-        Arc::new(segment.with_txns(self.txns.clone()))
+/// The segment that the new file is, under the name of the first of its run.
+fn segment(first: &Segment, file: &Arc<dyn DiskFile>, of: (Position, &[IndexEntry])) -> Segment {
+    let (bytes, entries) = of;
+    let index = LiveIndex::default();
+    for entry in entries {
+        index.push(*entry);
     }
+    let live = LivePart {
+        index: Arc::new(index),
+        from: Position::ZERO,
+        from_offset: first.name.base,
+        last: entries.last().copied(),
+    };
+    let open = Arc::new(OpenSegment::new(Arc::clone(file), bytes.0));
+    Segment::new(first.name, &first.disk, &first.dir).with(Some(open), Some(live))
 }
 
 /// A new segment that readers see already, while the disk still has the old names.
@@ -128,10 +137,9 @@ impl Log {
                 })
         };
         let Some(at) = place.filter(|at| still(*at)) else {
-            drop(self.disk.remove_file(&run.temp));
-            return Err(StaleRewrite);
+            return Err(StaleRewrite(Box::new(run)));
         };
-        let new = run.segment(&run.old[0]);
+        let new = run.new;
         let mut segments = self.segments.to_vec();
         segments.splice(at..at + run.old.len(), [Arc::clone(&new)]);
         self.segments = segments.into();

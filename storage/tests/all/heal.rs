@@ -7,10 +7,12 @@ use std::sync::Arc;
 use seawall_storage::disk::{Crash, Disk, Fault, FaultAt, SimDisk, SimOp};
 use seawall_storage::{
     Batch, BatchVerdict, HealLoss, LeaderEpoch, Log, LogState, Offered, Offset, Stop, Timestamp,
+    TxnOutcome,
 };
 
 use crate::support::{
-    Setup, append, assert_contiguous, flush, idempotent, offered, plain, read_all, roll,
+    Setup, append, assert_contiguous, flush, idempotent, marker, offered, plain, read_all, roll,
+    transactional,
 };
 
 const NO_LOSS: HealLoss = HealLoss { records: 0 };
@@ -135,6 +137,32 @@ fn batches_that_wait_for_a_flush_come_from_memory_whatever_the_file_says() {
     assert_eq!(heal(&mut log), NO_LOSS);
     assert_eq!(payloads(&read_all(&log, 0, 500)), payloads(&before));
     assert_eq!(log.end_offset(), end);
+}
+
+#[test]
+fn a_transaction_whose_marker_was_seen_and_is_lost_is_open_again() {
+    let (disk, setup) = setup();
+    let mut log = setup.open(Stop::Clean);
+    roll(&mut log);
+    append(&mut log, &[transactional(5, 0, 0, 2)]);
+    flush(&mut log);
+    let group = Offered {
+        keep: false,
+        ..offered(&marker(5, 0, TxnOutcome::Abort))
+    };
+    let outcome = log.append_group(&[group], Timestamp(2_000_000));
+    assert!(outcome.stopped.is_none());
+    // The dial shows it before it is durable.
+    let end = log.end_offset();
+    log.settle_transactions(end);
+    assert_eq!(log.read_view().last_stable_offset(end), end);
+    fail_flush(&disk, &mut log);
+    let file = disk.content(&active_file(&setup)).expect("there");
+    scribble(&disk, &setup, file.len() - 3, &[file[file.len() - 3] ^ 1]);
+    assert_eq!(heal(&mut log), HealLoss { records: 1 });
+    let view = log.read_view();
+    assert_eq!(view.first_open_offset(), Some(Offset(0)));
+    assert_eq!(view.last_stable_offset(log.end_offset()), Offset(0));
 }
 
 #[test]
