@@ -597,6 +597,43 @@ fn t12_a_topic_deleted_and_created_again_under_a_long_poll_shows_nothing_old() {
 }
 
 #[test]
+fn t12_polls_that_begin_while_their_topic_is_deleted_are_answered() {
+    const POLLS: usize = 40;
+    let broker = broker();
+    let mut raw = broker.connect();
+    let limits = FetchLimits {
+        max_wait_ms: 300_000,
+        ..AT_ONCE
+    };
+    for _ in 0..50 {
+        let name = broker.fresh("t12-race");
+        let topic = create_topic(&mut raw, &name, 1, &[]);
+        let mut polls: Vec<Raw> = (0..POLLS).map(|_| broker.connect()).collect();
+        let fetch = requests::fetch(12, &topic, limits, &[FetchFrom::new(0, 0)]);
+        let deletion = requests::delete_topics(6, &[&name]);
+        let mut deleting = None;
+        let sent: Vec<_> = polls
+            .iter_mut()
+            .enumerate()
+            .map(|(at, poll)| {
+                if at == POLLS / 2 {
+                    deleting = Some(raw.send(6, &deletion));
+                }
+                poll.send(12, &fetch)
+            })
+            .collect();
+        let deleting = deleting.expect("the topic is deleted half way");
+        let deleted = raw.receive::<DeleteTopicsRequest>(6, deleting);
+        assert_eq!(deleted.responses[0].error_code, codes::NONE);
+        for (poll, sent) in polls.iter_mut().zip(sent) {
+            let answer = poll.receive::<FetchRequest>(12, sent);
+            let error = answer.responses[0].partitions[0].error_code;
+            assert_ne!(error, codes::NONE, "a poll of a topic that is gone");
+        }
+    }
+}
+
+#[test]
 fn t12_a_deleted_topic_is_gone_for_every_api_and_after_a_restart() {
     let mut broker = setup().set("auto.create.topics.enable", "false").start();
     let mut raw = broker.connect();

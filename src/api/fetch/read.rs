@@ -353,22 +353,19 @@ impl AskedPart {
         }
     }
 
-    /// Bytes that may be readable, at most.
+    /// Bytes that may be readable, at most; more than anybody waits for where
+    /// there is an error to tell.
     pub(super) fn ready_bytes(&self, ask: &Ask) -> u64 {
-        match &self.partition {
-            Ok(partition) => {
-                let limit = self.limit(ask, partition);
-                let view = partition.view();
-                let bytes = view.bytes_between_at_most(self.wanted.offset, limit);
-                bytes.min(MORE_THAN_ANY_ANSWER)
-            }
-            Err(_) => 0,
+        let Ok(partition) = &self.partition else {
+            return 0;
+        };
+        if partition.is_deleted() {
+            return MORE_THAN_ANY_ANSWER;
         }
-    }
-
-    /// Whether the answer should go out at once: there is an error to tell.
-    pub(super) fn is_urgent(&self) -> bool {
-        self.partition.as_ref().is_ok_and(|p| p.is_deleted())
+        let limit = self.limit(ask, partition);
+        let view = partition.view();
+        let bytes = view.bytes_between_at_most(self.wanted.offset, limit);
+        bytes.min(MORE_THAN_ANY_ANSWER)
     }
 
     fn max_bytes(&self) -> usize {

@@ -239,7 +239,7 @@ impl ReadWaiter for Fetch {
         let before = seen.swap(bytes, Ordering::AcqRel);
         let more = bytes.saturating_sub(before);
         let ready = self.ready_bytes.fetch_add(more, Ordering::AcqRel) + more;
-        if ready < self.ask.min_bytes && !part.is_urgent() {
+        if ready < self.ask.min_bytes {
             return;
         }
         if self.leave_waiting(&mut self.state.lock()) {
