@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args.into()),
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
+        Command::Doctor(args) => tools::doctor(args).into(),
         Command::Config {
             what: ConfigCommand::Default,
         } => {
@@ -68,6 +69,7 @@ fn serve(line: &CommandLine) -> ExitCode {
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
+    tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
     let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
     let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
