@@ -36,6 +36,13 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if it is, warnings or not; with 1 if it is not; with 2 if it could not look.
     Doctor(DoctorArgs),
+    /// Write the manual pages, the shell completions and the default configuration; packages are built with it.
+    #[command(hide = true)]
+    Papers {
+        /// Where to; it is made.
+        #[arg(value_name = "DIR")]
+        to: PathBuf,
+    },
     /// Print configuration.
     #[command(hide = true)]
     Config {

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
         Command::Doctor(args) => tools::doctor(args).into(),
+        Command::Papers { to } => tools::papers(&to).into(),
         Command::Config {
             what: ConfigCommand::Default,
         } => {
@@ -86,7 +87,10 @@ fn serve(line: &CommandLine) -> ExitCode {
 /// limit is a default for programs that use select(2), which we do not.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
-    let raised = limit.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    let raised = limit.and_then(|(soft, hard)| match soft < hard {
+        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
+        false => Ok(()),
+    });
     if let Err(error) = raised {
         log::warn!("the limit of open files stays as it is: {error}");
     }

@@ -7,11 +7,13 @@
 mod doctor;
 mod dump_log;
 mod escape;
+mod papers;
 mod report;
 mod verify;
 
 pub(crate) use doctor::{DoctorArgs, doctor, warn_at_start};
 pub(crate) use dump_log::{DumpArgs, dump_log};
+pub(crate) use papers::papers;
 pub(crate) use verify::{VerifyArgs, verify};
 
 use std::io;
