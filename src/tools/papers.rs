@@ -56,13 +56,16 @@ mod tests {
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())
                 .collect()
         };
-        let command = <Cli as CommandFactory>::command();
-        let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-        let mut pages: BTreeSet<String> = shown
-            .map(|sub| format!("seawall-{}.1", sub.get_name()))
-            .collect();
-        pages.extend(["seawall.1".to_owned(), "seawall.properties.5".to_owned()]);
+        let mut pages = BTreeSet::from(["seawall.properties.5".to_owned()]);
+        pages_of(&<Cli as CommandFactory>::command(), NAME, &mut pages);
         assert_eq!(names("man"), pages);
         assert_eq!(names("completions").len(), 3);
+    }
+
+    fn pages_of(command: &clap::Command, name: &str, pages: &mut BTreeSet<String>) {
+        pages.insert(format!("{name}.1"));
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            pages_of(sub, &format!("{name}-{}", sub.get_name()), pages);
+        }
     }
 }
