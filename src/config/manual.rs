@@ -17,6 +17,9 @@ pub(crate) fn manual() -> String {
     let mut page = Roff::new();
     let version = concat!("seawall ", env!("CARGO_PKG_VERSION"));
     page.control("TH", ["seawall.properties", "5", "", version, ""]);
+    // Long values cannot be stretched to a margin, nor may names of keys be hyphenated.
+    page.control("ad", ["l"]);
+    page.control("nh", []);
     page.control("SH", ["NAME"]);
     page.text([roman(
         "seawall.properties - configuration of the Seawall broker",

@@ -152,7 +152,7 @@ impl fmt::Display for Report {
                 "\n  The packaged service needs to know of this directory: `systemctl edit seawall`, and enter\n"
             )?;
             for line in self.drop_in.lines() {
-                writeln!(f, "      {line}")?;
+                writeln!(f, "{}", format!("      {line}").trim_end())?;
             }
             writeln!(f)?;
         }
