@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use seawall_faultfs::{Call, Errno, Fault, FaultFs};
 
-use crate::{DATA, seed};
+use crate::{DATA, mounted, seed};
 
 /// Acknowledged before the power goes: some hundred fsyncs over several segments.
 const ACKS: usize = 2_000;
@@ -121,4 +121,11 @@ fn the_doctor_names_a_mount_that_fails_and_leaves_nothing_there() {
         failing.lift();
         assert_eq!(fs::read_dir(fs.root()).expect("list").count(), 0);
     }
+}
+
+#[test]
+fn a_broker_says_at_its_start_what_its_directory_stands_on() {
+    let (_fs, broker) = mounted(|setup| setup);
+    let log = broker.log();
+    assert!(log.contains("FUSE: an fsync is as good as"), "{log}");
 }
