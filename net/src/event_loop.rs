@@ -117,6 +117,7 @@ impl<S: Service> EventLoop<S> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         while !self.is_done() {
             self.wait(&mut events);
+            self.mailbox.beat();
             for event in &events {
                 self.event(event);
                 self.work();
