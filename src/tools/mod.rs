@@ -1,14 +1,16 @@
 //! Commands that look at data without being a broker.
 //!
-//! Owns:     `seawall verify` and `seawall dump-log`: what they print and how they exit.
+//! Owns:     `seawall verify`, `seawall dump-log` and `seawall config check`: what they print and how they exit.
 //! Does not: open anything for writing, take a lock or a claim, or talk to a broker.
 //! Called from `main`, one thread.
 
+mod config_check;
 mod dump_log;
 mod escape;
 mod report;
 mod verify;
 
+pub(crate) use config_check::config_check;
 pub(crate) use dump_log::{DumpArgs, dump_log};
 pub(crate) use verify::{VerifyArgs, verify};
 
