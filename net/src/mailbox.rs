@@ -130,7 +130,7 @@ impl Mailbox {
         }
     }
 
-    /// Announces a sleep; the thread must look at its queue between this and the sleep (M1).
+    /// Announces a sleep; the thread must look at its queue, and whether a beat is asked, between this and the sleep (M1).
     pub(crate) fn about_to_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
