@@ -31,6 +31,7 @@ mod tripwire;
 mod txn;
 mod workers;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -111,9 +112,11 @@ struct Asked {
 }
 
 /// Starts the thread `signals` before anything else, so that none is missed.
-/// The first signal to stop raises `stop`, too.
+/// The first signal to stop raises `stop`, too. SIGHUP stops a broker on a terminal,
+/// for the terminal has gone; any other reads its configuration again.
 fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let on_terminal = std::io::stderr().is_terminal();
     let (stops, stopped) = bounded(1);
     let (reloads, reload) = bounded(1);
     std::thread::Builder::new()
@@ -121,7 +124,7 @@ fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
         .spawn(move || {
             for signal in signals.forever() {
                 // What is asked already need not be asked again.
-                if signal == SIGHUP {
+                if signal == SIGHUP && !on_terminal {
                     let _ = reloads.try_send(());
                     continue;
                 }

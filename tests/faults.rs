@@ -9,6 +9,7 @@ mod faults {
     mod disk_full;
     mod failed_calls;
     mod groups;
+    mod health;
     mod hung_calls;
     mod kill_loop;
     mod load;
