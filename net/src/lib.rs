@@ -27,7 +27,7 @@ pub mod wire;
 pub use stats::NetStats;
 
 pub use config::{Limits, Listener, NetConfig};
-pub use server::{BoundServer, Drained, Server, StartError};
+pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
     Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
 };
