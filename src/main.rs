@@ -54,6 +54,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args.into()),
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
+        Command::Doctor(args) => tools::doctor(args).into(),
+        Command::Papers { to } => tools::papers(&to).into(),
         Command::Config { what } => match what {
             ConfigCommand::Check(args) => tools::config_check(&args.into()).into(),
             ConfigCommand::Default => print(&config::default_file()),
@@ -83,6 +85,7 @@ fn serve(line: &CommandLine) -> ExitCode {
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
+    tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
     let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
     let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
@@ -99,7 +102,10 @@ fn serve(line: &CommandLine) -> ExitCode {
 /// limit is a default for programs that use select(2), which we do not.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
-    let raised = limit.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    let raised = limit.and_then(|(soft, hard)| match soft < hard {
+        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
+        false => Ok(()),
+    });
     if let Err(error) = raised {
         log::warn!("the limit of open files stays as it is: {error}");
     }

@@ -11,6 +11,7 @@ mod cases {
     mod consumer_group_life;
     mod consumer_groups;
     mod deletion;
+    mod doctor;
     mod fetch;
     mod fetch_sessions;
     mod group_members;

@@ -7,6 +7,7 @@
 
 mod faults {
     mod disk_full;
+    mod doctor;
     mod failed_calls;
     mod groups;
     mod health;
