@@ -1,6 +1,7 @@
 //! Commands that look at data without being a broker.
 //!
-//! Owns:     `seawall verify`, `seawall dump-log`, `seawall doctor` and `seawall config check`: what they print and how they exit.
+//! Owns:     `seawall verify`, `seawall dump-log`, `seawall doctor` and `seawall config check`: what they print and how
+//!           they exit.
 //! Does not: change data, take a lock or a claim, or talk to a broker.
 //! Called from `main`, one thread.
 
