@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use seawall_committer::Watchdog;
-use seawall_net::ConnInfo;
 use seawall_storage::ProducerId;
 
 use crate::cleaner::CleanerConfig;
@@ -30,6 +29,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
+use crate::security::Session;
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
 use crate::txn::Transactions;
@@ -169,9 +169,9 @@ impl Broker {
         self.cluster.id.as_str()
     }
 
-    /// Where a client of that connection is told to go.
-    pub fn endpoint(&self, conn: &ConnInfo) -> (&str, u16) {
-        let endpoint = self.endpoints.get(conn.listener());
+    /// Where a client of that session is told to go.
+    pub(crate) fn endpoint(&self, session: &Session) -> (&str, u16) {
+        let endpoint = self.endpoints.get(session.listener);
         endpoint.map_or(("", 0), |(host, port)| (host.as_str(), *port))
     }
 

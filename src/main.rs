@@ -15,6 +15,7 @@ mod partition;
 mod queued;
 mod reserve;
 mod running;
+mod security;
 mod server;
 mod timer;
 mod tools;

@@ -70,6 +70,7 @@ use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
+use crate::security::Session;
 use crate::txn::TxnError;
 use crate::workers::Workers;
 use codes::ErrorCode;
@@ -97,6 +98,8 @@ pub struct Api {
 /// State of one connection.
 pub struct Conn {
     info: ConnInfo,
+    /// Who is at its other end.
+    session: Session,
     /// Whether it may call more than what is allowed before a login.
     logged_in: bool,
     /// The fetch that is waiting, so that it ends with the connection.
@@ -261,7 +264,7 @@ where
     };
     let asked = Asked {
         broker: call.broker,
-        conn: &call.conn.info,
+        session: &call.conn.session,
         version,
     };
     reply(call.slot, &handle(&asked, &request), version);
@@ -283,12 +286,12 @@ where
         return Flow::Done;
     };
     let broker = Arc::clone(call.broker);
-    let conn = call.conn.info.clone();
+    let session = call.conn.session.clone();
     let slot = call.slot;
     pool.submit(move || {
         let asked = Asked {
             broker: &broker,
-            conn: &conn,
+            session: &session,
             version,
         };
         reply(slot, &handle(&asked, &request), version);
@@ -299,7 +302,7 @@ where
 /// Who asks, and in which version.
 struct Asked<'a> {
     broker: &'a Arc<Broker>,
-    conn: &'a ConnInfo,
+    session: &'a Session,
     version: i16,
 }
 

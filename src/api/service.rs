@@ -8,6 +8,7 @@ use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Servic
 
 use super::{Call, Conn, api_versions, fetch, find};
 use crate::broker::Broker;
+use crate::security::{Principal, Session};
 
 /// Kafka closes a connection for these; so do we, with the reason in the log.
 const UNKNOWN_API: CloseReason = CloseReason::Service("an API key that is not served");
@@ -34,6 +35,11 @@ impl Service for KafkaService {
         info.set_logged_in(true);
         Conn {
             info: info.clone(),
+            session: Session {
+                principal: Principal::anonymous(),
+                host: info.peer().ip().to_canonical(),
+                listener: info.listener(),
+            },
             logged_in: true,
             parked: fetch::Parked::default(),
         }
