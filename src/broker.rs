@@ -29,7 +29,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
-use crate::security::Session;
+use crate::security::{Credentials, CredentialsError, Doors, Session};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
 use crate::txn::Transactions;
@@ -51,6 +51,8 @@ const RELEASE: Duration = Duration::from_secs(5);
 pub enum OpenError {
     /// The directories are not what they should be, or not ours.
     Cluster(ClusterError),
+    /// The users cannot be read.
+    Credentials(CredentialsError),
     /// The system refused a thread.
     Threads(std::io::Error),
 }
@@ -65,6 +67,7 @@ impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cluster(error) => error.fmt(f),
+            Self::Credentials(error) => error.fmt(f),
             Self::Threads(error) => write!(f, "a thread could not be started: {error}"),
         }
     }
@@ -86,6 +89,10 @@ pub struct Broker {
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// What each listener asks of its clients.
+    pub(crate) doors: Arc<Doors>,
+    /// Users and their keys.
+    pub(crate) credentials: Credentials,
     /// Consumer groups.
     pub groups: Arc<Groups>,
     cluster: Cluster,
@@ -109,6 +116,7 @@ impl Broker {
     pub fn open(
         config: Config,
         endpoints: Vec<(String, u16)>,
+        doors: Arc<Doors>,
         stop: Arc<StopSignal>,
     ) -> Result<Arc<Self>, OpenError> {
         let options = ClusterOptions::new(&config, stop, Arc::new(lost));
@@ -116,6 +124,12 @@ impl Broker {
         for finding in &cluster.findings {
             log::warn!("{finding}");
         }
+        let credentials = Credentials::open(
+            Arc::clone(&options.disk),
+            &cluster.dir,
+            Arc::clone(&cluster.claim),
+        )
+        .map_err(OpenError::Credentials)?;
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
@@ -144,6 +158,8 @@ impl Broker {
             work,
             watchdog,
             dirs,
+            doors,
+            credentials,
             groups,
             cluster,
             removals,
@@ -277,6 +293,7 @@ impl Broker {
         self.drive_moved();
         self.txns.sweep(self);
         self.sweep_groups();
+        self.doors.sweep(&self.state_workers());
     }
 
     /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone

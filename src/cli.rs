@@ -3,7 +3,7 @@
 //! Owns:     the options and their help texts.
 //! Does not: check settings (`config` does) or start anything.
 use crate::config::CommandLine;
-use crate::tools::{DumpArgs, VerifyArgs};
+use crate::tools::{DumpArgs, UserCommand, VerifyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -32,6 +32,12 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if every byte belongs to a good batch, with 1 if not, with 2 if a file could not be read.
     DumpLog(DumpArgs),
+    /// Add, list or remove users while the broker is stopped; those of a running one are changed by kafka-configs.
+    User {
+        /// What to do.
+        #[command(subcommand)]
+        what: UserCommand,
+    },
     /// Print configuration.
     #[command(hide = true)]
     Config {

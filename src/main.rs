@@ -26,11 +26,12 @@ mod workers;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use crossbeam_channel::Receiver;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use cli::{Cli, Command, ConfigCommand};
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args.into()),
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
+        Command::User { what } => tools::user(what).into(),
         Command::Config {
             what: ConfigCommand::Default,
         } => {
@@ -70,8 +72,10 @@ fn serve(line: &CommandLine) -> ExitCode {
         log::warn!("{warning}");
     }
     let stop = Arc::new(StopSignal::default());
-    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
-    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
+    let reload = Arc::new(AtomicBool::new(false));
+    let started =
+        watch_signals(Arc::clone(&stop), Arc::clone(&reload)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop, reload)?)));
     match started {
         Ok((signals, serving)) => run(&signals, serving),
         Err(error) => {
@@ -92,14 +96,18 @@ fn raise_descriptor_limit() {
 }
 
 /// Starts the thread `signals` before anything else, so that none is missed.
-/// The first signal raises `stop` and comes out of the channel.
-fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Receiver<i32>> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+/// The first signal raises `stop` and comes out of the channel; SIGHUP raises `reload`.
+fn watch_signals(stop: Arc<StopSignal>, reload: Arc<AtomicBool>) -> std::io::Result<Receiver<i32>> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let (sender, receiver) = crossbeam_channel::bounded(1);
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             for signal in signals.forever() {
+                if signal == SIGHUP {
+                    reload.store(true, Ordering::Release);
+                    continue;
+                }
                 stop.raise();
                 // A second signal has nobody to tell any more.
                 let _ = sender.try_send(signal);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::api;
 use crate::cleaner::CleanerCounts;
 use crate::running::Running;
+use crate::security::sasl;
 
 /// The text format that Prometheus reads.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
@@ -136,6 +137,48 @@ static TABLE: &[Metric] = &[
         "counter",
         "Connections accepted.",
         |running| running.net_stats().accepted,
+    ),
+    metric(
+        "seawall_tls_handshakes_total",
+        "counter",
+        "TLS handshakes that were completed.",
+        |running| running.net_stats().tls.handshakes,
+    ),
+    metric(
+        "seawall_tls_handshakes_resumed_total",
+        "counter",
+        "TLS handshakes that took up an earlier session.",
+        |running| running.net_stats().tls.resumed,
+    ),
+    metric(
+        "seawall_tls_handshakes_failed_total",
+        "counter",
+        "TLS handshakes that either side refused or that were not completed in time.",
+        |running| running.net_stats().tls.failed,
+    ),
+    metric(
+        "seawall_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the first of the broker's certificates expires, in seconds since 1970; 0 without TLS.",
+        |running| running.broker.doors.first_end_s(),
+    ),
+    metric(
+        "seawall_logins_total",
+        "counter",
+        "Logins by SASL, repeated ones included.",
+        |_| sasl::LOGINS.load(Ordering::Relaxed),
+    ),
+    metric(
+        "seawall_logins_failed_total",
+        "counter",
+        "Logins by SASL that were refused.",
+        |_| sasl::LOGINS_FAILED.load(Ordering::Relaxed),
+    ),
+    metric(
+        "seawall_logins_expired_total",
+        "counter",
+        "Connections that were closed because their login had run out.",
+        |_| sasl::LOGINS_EXPIRED.load(Ordering::Relaxed),
     ),
 ];
 

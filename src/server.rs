@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use crate::broker::{Broker, OpenError};
 use crate::cluster::StopSignal;
 use crate::config::Config;
 use crate::running::Running;
+use crate::security::{Doors, SecurityError, exposure};
 
 /// How often partitions are looked through for what is due by the clock.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -34,6 +36,8 @@ pub enum ServeError {
     Listen(StartError),
     /// Operator: a listener's name has no address.
     Resolve(String, io::Error),
+    /// Operator: certificates or keys cannot be used.
+    Security(SecurityError),
     /// The data cannot be served.
     Open(OpenError),
     /// The system refused a thread or the side door's address.
@@ -45,6 +49,7 @@ impl std::fmt::Display for ServeError {
         match self {
             Self::Listen(error) => error.fmt(f),
             Self::Resolve(host, error) => write!(f, "listener host {host:?}: {error}"),
+            Self::Security(error) => error.fmt(f),
             Self::Open(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
         }
@@ -60,13 +65,21 @@ pub struct Serving {
 
 impl Serving {
     /// Binds, opens the data, then accepts. `stop` ends a wait for another
-    /// broker's directory.
+    /// broker's directory; `reload` has certificates read again.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(config: Config, stop: Arc<StopSignal>) -> Result<Self, ServeError> {
+    pub fn start(
+        config: Config,
+        stop: Arc<StopSignal>,
+        reload: Arc<AtomicBool>,
+    ) -> Result<Self, ServeError> {
+        let doors = Doors::open(&config, reload).map_err(ServeError::Security)?;
+        if let Some(warning) = exposure::warning(&config) {
+            log::warn!("{warning}");
+        }
         // Bound first: an address in use is found before any dir is claimed.
-        let bound = Server::bind(net_config(&config)?).map_err(ServeError::Listen)?;
+        let bound = Server::bind(net_config(&config, &doors)?).map_err(ServeError::Listen)?;
         let endpoints = endpoints(&config, &bound);
         let admin = match &config.admin_listener {
             Some(listener) => {
@@ -75,7 +88,7 @@ impl Serving {
             }
             None => None,
         };
-        let broker = Broker::open(config, endpoints, stop).map_err(ServeError::Open)?;
+        let broker = Broker::open(config, endpoints, doors, stop).map_err(ServeError::Open)?;
         let service = Arc::new(KafkaService::new(Arc::clone(&broker)));
         let server = bound.start(service).map_err(ServeError::Listen)?;
         let running = Arc::new(Running { broker, server });
@@ -151,10 +164,11 @@ impl Maintenance {
     }
 }
 
-fn net_config(config: &Config) -> Result<NetConfig, ServeError> {
+fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     let mut listeners = Vec::with_capacity(config.listeners.len());
-    for listener in &config.listeners {
+    for (index, listener) in config.listeners.iter().enumerate() {
         listeners.push(Listener {
+            tls: doors.tls_slot(index),
             name: listener.name.clone(),
             addr: first_addr(listener)?,
         });

@@ -304,10 +304,10 @@ impl<C> Conn<C> {
     /// Reads and forgets, until the peer's end of stream.
     fn discard(&mut self, scratch: &mut Scratch) -> Turn {
         let why = self.closing.unwrap_or(CloseReason::PeerClosed);
-        match self
-            .transport
-            .read_vectored(&mut [IoSliceMut::new(&mut scratch.plain)], &mut scratch.sealed)
-        {
+        match self.transport.read_vectored(
+            &mut [IoSliceMut::new(&mut scratch.plain)],
+            &mut scratch.sealed,
+        ) {
             Ok(0) => Turn::Close(why),
             Ok(_) => Turn::Again,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Wait,

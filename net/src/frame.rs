@@ -141,9 +141,13 @@ impl FrameReader {
         if self.length_got < self.length.len() {
             return Ok(None);
         }
-        check_length(self.length, context.frame_bytes_min, context.frame_bytes_max)
-            .map(Some)
-            .map_err(|why| self.recognise().unwrap_or(why))
+        check_length(
+            self.length,
+            context.frame_bytes_min,
+            context.frame_bytes_max,
+        )
+        .map(Some)
+        .map_err(|why| self.recognise().unwrap_or(why))
     }
 
     /// Names a peer that speaks another protocol, from the first bytes of a connection.

@@ -31,5 +31,6 @@ pub use tls::TlsSlot;
 pub use config::{Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError};
 pub use service::{
-    BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
+    BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
+    Service, Unparker,
 };

@@ -339,7 +339,8 @@ impl ConnInfo {
 
     /// Says whether the next frames have no header, as the tokens of a SASL exchange that began
     /// with version 0 of SaslHandshake: such a frame is a request of [`BARE_KEY`], and its answer
-    /// has no header either. To be called on the connection's net thread.
+    /// has no header either. To be called before the slot of the frame
+    /// before is completed.
     pub fn set_bare(&self, yes: bool) {
         self.conn.bare.store(yes, Ordering::Relaxed);
     }

@@ -145,11 +145,7 @@ impl Tls {
     }
 
     /// Moves plaintext behind the first `filled` bytes of the buffers; gives how many are filled.
-    fn take_plain(
-        &mut self,
-        into: &mut [IoSliceMut<'_>],
-        mut filled: usize,
-    ) -> io::Result<usize> {
+    fn take_plain(&mut self, into: &mut [IoSliceMut<'_>], mut filled: usize) -> io::Result<usize> {
         let mut begins = 0;
         for buffer in into.iter_mut() {
             let ends = begins + buffer.len();
@@ -168,7 +164,11 @@ impl Tls {
 
     /// Shows the session bytes of the peer until it has plaintext (T2); gives what is left.
     fn feed<'a>(&mut self, mut bytes: &'a [u8]) -> io::Result<&'a [u8]> {
-        if !self.recognised && bytes.first().is_some_and(|&first| first != HANDSHAKE_RECORD) {
+        if !self.recognised
+            && bytes
+                .first()
+                .is_some_and(|&first| first != HANDSHAKE_RECORD)
+        {
             return self.fail(CloseReason::NotTls);
         }
         self.recognised |= !bytes.is_empty();
@@ -236,7 +236,9 @@ impl Tls {
 /// In words for the log, without anything that the peer chose.
 fn reason(error: &Error) -> &'static str {
     match error {
-        Error::NoCertificatesPresented => "the peer sent no certificate, and this listener wants one",
+        Error::NoCertificatesPresented => {
+            "the peer sent no certificate, and this listener wants one"
+        }
         Error::InvalidCertificate(why) => certificate_reason(why),
         Error::AlertReceived(alert) => alert_reason(*alert),
         Error::PeerIncompatible(_) => "no protocol version or cipher suite in common",

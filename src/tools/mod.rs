@@ -1,15 +1,17 @@
-//! Commands that look at data without being a broker.
+//! Commands that work on data without being a broker.
 //!
-//! Owns:     `seawall verify` and `seawall dump-log`: what they print and how they exit.
-//! Does not: open anything for writing, take a lock or a claim, or talk to a broker.
+//! Owns:     `seawall verify`, `seawall dump-log` and `seawall user`: what they print and how they exit.
+//! Does not: talk to a broker, or (but for `user`) open anything for writing, take a lock or a claim.
 //! Called from `main`, one thread.
 
 mod dump_log;
 mod escape;
 mod report;
+mod user;
 mod verify;
 
 pub(crate) use dump_log::{DumpArgs, dump_log};
+pub(crate) use user::{UserCommand, user};
 pub(crate) use verify::{VerifyArgs, verify};
 
 use std::io;

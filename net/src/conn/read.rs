@@ -44,7 +44,10 @@ impl<C> Conn<C> {
     where
         S: Service<Conn = C>,
     {
-        let Scratch { plain: scratch, sealed } = scratch;
+        let Scratch {
+            plain: scratch,
+            sealed,
+        } = scratch;
         let spare = self.reader.spare();
         let spare_bytes = spare.len();
         let wanted = spare_bytes + scratch.len();
