@@ -290,7 +290,11 @@ impl<C> Conn<C> {
     fn finish<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) -> Turn {
         let why = self.closing.unwrap_or(CloseReason::PeerClosed);
         let peer_waits = why != CloseReason::PeerClosed && self.replied;
-        if !peer_waits || self.transport.finish().is_err() {
+        if !peer_waits {
+            self.transport.say_goodbye();
+            return Turn::Close(why);
+        }
+        if self.transport.finish().is_err() {
             return Turn::Close(why);
         }
         if let Some(state) = self.take_state() {

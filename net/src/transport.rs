@@ -122,6 +122,14 @@ impl Transport {
         }
     }
 
+    /// Before a close at once: what TLS owes the peer, if the socket takes it.
+    pub(crate) fn say_goodbye(&mut self) {
+        if let Self::Tls(tls) = self {
+            // A peer that is gone does not mind.
+            drop(tls.finish());
+        }
+    }
+
     /// Tells the peer that nothing more will come.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         match self {

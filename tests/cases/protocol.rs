@@ -91,7 +91,7 @@ where
 }
 
 /// What a request of this key without any content gets.
-fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
+pub(crate) fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     match key {
         0 => {
             let mut request = ProduceRequest::default();

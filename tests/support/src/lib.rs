@@ -18,7 +18,7 @@ pub mod disk;
 pub mod groups;
 pub mod kafka;
 pub mod metrics;
-mod ports;
+pub mod ports;
 pub mod raw;
 pub mod requests;
 pub mod txn;
