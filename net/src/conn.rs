@@ -111,6 +111,8 @@ pub(crate) struct Conn<C> {
     /// Everything is written; the peer's end of stream is awaited until then.
     linger_until: Option<Instant>,
     replied: bool,
+    /// Our last reply tells the peer of the end: it may close first.
+    peer_knows: bool,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
@@ -148,6 +150,7 @@ impl<C> Conn<C> {
             blocked: false,
             linger_until: None,
             replied: false,
+            peer_knows: false,
             frame_since: None,
             moved_at: now,
             opened_at: now,
@@ -294,7 +297,8 @@ impl<C> Conn<C> {
             self.transport.say_goodbye();
             return Turn::Close(why);
         }
-        if self.transport.finish().is_err() {
+        // Some clients throw away a reply that an end of stream follows on the heels.
+        if !self.peer_knows && self.transport.finish().is_err() {
             return Turn::Close(why);
         }
         if let Some(state) = self.take_state() {

@@ -69,6 +69,8 @@ pub(crate) struct Advanced {
     pub(crate) replies: u64,
     /// The connection is to be closed behind what is in the output.
     pub(crate) close: Option<CloseReason>,
+    /// ... and what is in the output says so to the peer, who may go first.
+    pub(crate) peer_knows: bool,
 }
 
 impl Pending {
@@ -117,6 +119,7 @@ impl Pending {
                 Outcome::Last(body, why) => {
                     let pushed = output.push(waiting.head, body);
                     advanced.replies += u64::from(pushed.is_ok());
+                    advanced.peer_knows = pushed.is_ok();
                     advanced.close = Some(pushed.err().unwrap_or(why));
                 }
                 Outcome::Reply(body) => match output.push(waiting.head, body) {

@@ -366,7 +366,7 @@ mod tests {
         assert!(
             is_foreign("process.roles")
                 && is_foreign("zookeeper.connect")
-                && is_foreign("ssl.keystore.location")
+                && is_foreign("ssl.cipher.suites")
         );
         assert!(!is_foreign("num.partitionz"));
     }

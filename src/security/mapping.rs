@@ -239,48 +239,5 @@ fn filled_in(replacement: &str, found: &Captures<'_>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(rules: &str, name: &str, expected: Option<&str>) {
-        let rules = MappingRules::parse(rules).unwrap();
-        assert_eq!(rules.apply(name).as_deref(), expected);
-    }
-
-    #[test]
-    fn the_first_rule_that_matches_the_whole_name_makes_the_user() {
-        let name = "CN=Duke,OU=ServiceUsers,O=Org,C=US";
-        check("DEFAULT", name, Some(name));
-        check("", name, Some(name));
-        check("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/", name, Some("Duke"));
-        check(
-            "RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1@$2/L",
-            name,
-            Some("duke@serviceusers"),
-        );
-        check(
-            "RULE:^cn=(.*?),.*$/$1/, RULE:^.*[Cc][Nn]=([a-zA-Z0-9.]*).*$/$1/U,DEFAULT",
-            name,
-            Some("DUKE"),
-        );
-        check("RULE:^CN=Nobody$/x/", name, None);
-        check("RULE:CN=Duke/x/,DEFAULT", name, Some(name));
-        check("RULE:^CN=(.*?),.*$/a\\/$1\\$2$7/", name, Some("a/Duke$2$7"));
-    }
-
-    #[test]
-    fn what_is_no_rule_is_refused() {
-        for bad in [
-            "RULE",
-            "RULE:a",
-            "RULE:a/b",
-            "RULE:(/b/",
-            "DEFAULTX",
-            "RULE:a/b/X",
-            "nonsense",
-        ] {
-            assert!(MappingRules::parse(bad).is_err(), "{bad}");
-        }
-    }
-}
+#[path = "mapping_tests.rs"]
+mod tests;

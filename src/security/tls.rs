@@ -284,7 +284,3 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
 }
-
-#[cfg(test)]
-#[path = "tls_tests.rs"]
-mod tests;

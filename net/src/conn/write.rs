@@ -14,6 +14,7 @@ impl<C> Conn<C> {
         context.counters.replies.add(advanced.replies);
         self.replied |= advanced.replies > 0;
         self.exclusive &= !self.pending.is_empty();
+        self.peer_knows |= advanced.peer_knows;
         if let Some(why) = advanced.close {
             self.pending.clear();
             self.parked = None;

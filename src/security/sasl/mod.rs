@@ -305,7 +305,10 @@ impl Login {
         if let Some((before, _)) = &state.owner
             && *before != principal
         {
-            return Err("Cannot change principals during re-authentication".to_owned()); // L2
+            let (from, to) = (before.name(), principal.name()); // L2
+            return Err(format!(
+                "Cannot change principals during re-authentication from User.{from}: User.{to}"
+            ));
         }
         let max_ms = Some(self.listener.session_max_ms(mechanism)).filter(|max| *max > 0);
         let lifetime_ms = token_ms.into_iter().chain(max_ms).min();

@@ -194,7 +194,3 @@ fn key_of(value: &Value) -> Option<Key> {
 fn is_same(algorithm: Algorithm, named: KeyAlgorithm) -> bool {
     format!("{algorithm:?}") == named.to_string()
 }
-
-#[cfg(test)]
-#[path = "oauth_tests.rs"]
-mod tests;

@@ -74,7 +74,7 @@ func secureOptions(given map[string]string) ([]kgo.Opt, error) {
 		kgo.SeedBrokers(given["bootstrap"]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RecordDeliveryTimeout(securePatience),
-		kgo.RequestRetries(1),
+		kgo.AllowAutoTopicCreation(),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{given["topic"]: {0: kgo.NewOffset().AtStart()}}),
 	}
 	if strings.HasSuffix(given["protocol"], "SSL") {

@@ -73,7 +73,7 @@ def kafka_python_settings(case):
 
 
 def provider(path):
-    from kafka.sasl.oauth import AbstractTokenProvider
+    from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class FileTokens(AbstractTokenProvider):
         def token(self):
