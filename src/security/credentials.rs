@@ -115,6 +115,9 @@ impl Credentials {
         claim: Arc<DirClaim>,
     ) -> Result<Self, CredentialsError> {
         let path = cluster_dir.join(FILE);
+        // What a crash left of a write holds keys as well.
+        let tidied = state_file::remove_temps(&*disk, cluster_dir);
+        tidied.map_err(|error| CredentialsError::State(StateError::io(cluster_dir)(error)))?;
         let file = state_file::load::<UsersFile>(&*disk, &path, FILE_BYTES_MAX);
         let users = match file.map_err(CredentialsError::State)? {
             Some(file) => Users::of_file(file).ok_or_else(|| damaged(&path))?,

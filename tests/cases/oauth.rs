@@ -186,6 +186,12 @@ fn a_token_that_is_forged_expired_or_meant_for_others_is_refused() {
     changed.replace_range(at..=at, other);
     must_refuse(&place, "another signature", &changed);
     must_refuse(&place, "garbage", "a.b.c");
+    let mut raw = place.guarded.connect();
+    assert_eq!(handshake(&mut raw, "OAUTHBEARER").error_code, codes::NONE);
+    let jwt = issuer.token(&good);
+    let for_bob = format!("n,a=bob,\u{1}auth=Bearer {jwt}\u{1}\u{1}");
+    let answer = token(&mut raw, for_bob.as_bytes());
+    assert!(!answer.auth_bytes.is_empty(), "it acts for another user");
 }
 
 #[test]

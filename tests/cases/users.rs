@@ -48,8 +48,10 @@ fn alter(raw: &mut Raw, request: &AlterUserScramCredentialsRequest) -> Vec<(Stri
     rows
 }
 
-/// (user, error, [(mechanism, iterations)]) of each row.
-fn describe(raw: &mut Raw, names: &[&str]) -> Vec<(String, i16, Vec<(i8, i32)>)> {
+/// User, error, and (mechanism, iterations) of each credential.
+type Described = (String, i16, Vec<(i8, i32)>);
+
+fn describe(raw: &mut Raw, names: &[&str]) -> Vec<Described> {
     let mut request = DescribeUserScramCredentialsRequest::default();
     let of_name = |name: &&str| {
         let mut one = describe_user_scram_credentials_request::UserName::default();

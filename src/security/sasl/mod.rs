@@ -283,12 +283,11 @@ impl Login {
             self.state.lock().step = Step::Refused;
             return Ok(Outcome::Continue(br#"{"status":"invalid_token"}"#.to_vec()));
         };
-        let lifetime_ms = u64::try_from(bearer.lifetime_ms).unwrap_or(0);
         self.done(
             &bearer.user,
             Mechanism::OauthBearer,
             Vec::new(),
-            Some(lifetime_ms),
+            Some(bearer.lifetime_ms),
         )
     }
 

@@ -8,7 +8,7 @@
 //!     nor with a public key.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm};
@@ -49,8 +49,8 @@ impl std::fmt::Display for KeysError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bearer {
     pub(crate) user: String,
-    /// Milliseconds from now; negative within the clock skew.
-    pub(crate) lifetime_ms: i64,
+    /// Milliseconds from now.
+    pub(crate) lifetime_ms: u64,
 }
 
 /// Checks tokens of one listener.
@@ -76,7 +76,7 @@ impl Tokens {
 
     /// Checks the client's message; `None` where it or its token is not good.
     pub(crate) fn check(&self, message: &[u8]) -> Option<Bearer> {
-        let token = token_of(message)?;
+        let (acts_for, token) = token_of(message)?;
         let header = decode_header(token).ok()?;
         let keys = self.keys.load();
         let fitting = keys.iter().filter(|key| {
@@ -88,7 +88,9 @@ impl Tokens {
             .filter_map(|key| decode::<Map<String, Value>>(token, &key.key, &validation).ok())
             .next()?
             .claims;
-        self.bearer(&claims)
+        let bearer = self.bearer(&claims)?;
+        let for_itself = acts_for.is_empty() || acts_for == bearer.user;
+        for_itself.then_some(bearer)
     }
 
     fn validation(&self, algorithm: Algorithm) -> Validation {
@@ -115,9 +117,9 @@ impl Tokens {
         let user = claims.get(&self.settings.subject_claim)?.as_str()?.trim();
         let expires_s = claims.get("exp")?.as_f64()?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-        let left_ms = (expires_s - now.as_secs_f64()) * 1000.0;
-        #[allow(clippy::cast_possible_truncation, reason = "clamped to what fits")]
-        let lifetime_ms = left_ms.clamp(-1e15, 1e15) as i64;
+        // Within the clock skew it may have ended already.
+        let left = Duration::try_from_secs_f64(expires_s - now.as_secs_f64()).unwrap_or_default();
+        let lifetime_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         (!user.is_empty()).then(|| Bearer {
             user: user.to_owned(),
             lifetime_ms,
@@ -125,20 +127,21 @@ impl Tokens {
     }
 }
 
+/// For whom it wants to act, if not for its own user, and the token:
 /// `gs2-header \x01 key=value \x01 ... \x01`, where one key is `auth`.
-fn token_of(message: &[u8]) -> Option<&str> {
+fn token_of(message: &[u8]) -> Option<(&str, &str)> {
     if message.len() > TOKEN_BYTES_MAX {
         return None;
     }
     let text = std::str::from_utf8(message).ok()?;
     let mut parts = text.split('\u{1}');
     let header = parts.next()?;
-    if !header.starts_with("n,") || !header.ends_with(',') {
-        return None;
-    }
+    let acts_for = header.strip_prefix("n,")?.strip_suffix(',')?;
+    let acts_for = acts_for.strip_prefix("a=").unwrap_or(acts_for);
     let auth = parts.find_map(|part| part.strip_prefix("auth="))?;
     let (kind, token) = auth.split_once(' ')?;
-    kind.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    kind.eq_ignore_ascii_case("bearer")
+        .then(|| (acts_for, token.trim()))
 }
 
 fn keys_of(jwks: &[u8]) -> Result<Vec<Key>, KeysError> {
