@@ -3,7 +3,7 @@
 //! Owns:     the options and their help texts.
 //! Does not: check settings (`config` does) or start anything.
 use crate::config::CommandLine;
-use crate::tools::{DumpArgs, UserCommand, VerifyArgs};
+use crate::tools::{DoctorArgs, DumpArgs, UserCommand, VerifyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -37,6 +37,17 @@ pub(crate) enum Command {
         /// What to do.
         #[command(subcommand)]
         what: UserCommand,
+    },
+    /// Say whether a directory is fit for data that must not be lost, and how fast it is.
+    ///
+    /// Exits with 0 if it is, warnings or not; with 1 if it is not; with 2 if it could not look.
+    Doctor(DoctorArgs),
+    /// Write the manual pages, the shell completions and the default configuration; packages are built with it.
+    #[command(hide = true)]
+    Papers {
+        /// Where to; it is made.
+        #[arg(value_name = "DIR")]
+        to: PathBuf,
     },
     /// Print configuration.
     #[command(hide = true)]

@@ -48,6 +48,8 @@ fn main() -> ExitCode {
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
         Command::User { what } => tools::user(what).into(),
+        Command::Doctor(args) => tools::doctor(args).into(),
+        Command::Papers { to } => tools::papers(&to).into(),
         Command::Config {
             what: ConfigCommand::Default,
         } => {
@@ -71,6 +73,7 @@ fn serve(line: &CommandLine) -> ExitCode {
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
+    tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
     let reload = Arc::new(AtomicBool::new(false));
     let started =
@@ -89,7 +92,10 @@ fn serve(line: &CommandLine) -> ExitCode {
 /// limit is a default for programs that use select(2), which we do not.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::RLIMIT_NOFILE);
-    let raised = limit.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    let raised = limit.and_then(|(soft, hard)| match soft < hard {
+        true => setrlimit(Resource::RLIMIT_NOFILE, hard, hard),
+        false => Ok(()),
+    });
     if let Err(error) = raised {
         log::warn!("the limit of open files stays as it is: {error}");
     }

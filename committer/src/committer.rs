@@ -364,7 +364,11 @@ fn serve<L: Log>(pool: &Arc<Pool<Scheduled<L>>>, scheduled: Scheduled<L>) {
 
 fn drain<L: Log>(pool: &Arc<Pool<Scheduled<L>>>, committer: &Arc<Committer<L>>, log: &Arc<L>) {
     loop {
-        let Some(job) = log.gate().lock().next_job() else {
+        let next = log.gate().lock().next_job();
+        let Some(job) = next else {
+            if planted("given-back-late") {
+                log.gate().lock().unschedule();
+            }
             return;
         };
         committer.run_job(log, job);

@@ -13,6 +13,7 @@ mod gate;
 mod policy;
 mod pool;
 mod queue;
+mod sync;
 mod watchdog;
 
 pub use committer::{Chore, ChoreError, Committer, CommitterConfig, Log};

@@ -14,10 +14,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use seawall_planted::planted;
+
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex};
 
 /// What is being waited for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,11 +50,20 @@ struct Entry {
     owner: Arc<dyn Watched>,
 }
 
+type Key = (Instant, u64);
+
 #[derive(Default)]
 struct Registry {
-    in_flight: BTreeMap<(Instant, u64), Entry>,
+    in_flight: BTreeMap<Key, Entry>,
+    /// The call whose owner is being told that it is overdue.
+    telling: Option<Telling>,
     next_id: u64,
     stopping: bool,
+}
+
+struct Telling {
+    key: Key,
+    came_back: bool,
 }
 
 struct Shared {
@@ -72,7 +82,7 @@ pub struct Watchdog {
 #[must_use = "a call that is not held is not watched"]
 pub struct CallGuard {
     shared: Arc<Shared>,
-    key: (Instant, u64),
+    key: Key,
     call: Call,
     owner: Arc<dyn Watched>,
 }
@@ -89,7 +99,7 @@ impl Watchdog {
             timeout,
         });
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = Builder::new()
             .name("watchdog".into())
             .spawn(move || run(&of_thread))?;
         Ok(Arc::new(Self {
@@ -102,7 +112,7 @@ impl Watchdog {
     pub fn watch(&self, owner: Arc<dyn Watched>, call: Call) -> CallGuard {
         let mut registry = self.shared.registry.lock();
         registry.next_id += 1;
-        let key = (Instant::now(), registry.next_id);
+        let key: Key = (Instant::now(), registry.next_id);
         let entry = Entry {
             call,
             owner: Arc::clone(&owner),
@@ -131,17 +141,31 @@ impl Watchdog {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        let known = self.shared.registry.lock().in_flight.remove(&self.key);
-        // W1: the watchdog takes an entry out when it reports it.
-        if known.is_none() {
-            self.owner.recovered(self.call);
+        let mut registry = self.shared.registry.lock();
+        if registry.in_flight.remove(&self.key).is_some() {
+            return;
         }
+        // W1: the watchdog took the entry out to report it. While it does, it
+        // reports the return too, behind that.
+        if let Some(telling) = &mut registry.telling
+            && telling.key == self.key
+            && !planted("return-told-first")
+        {
+            telling.came_back = true;
+            return;
+        }
+        drop(registry);
+        self.owner.recovered(self.call);
     }
 }
 
 fn run(shared: &Shared) {
     while let Some(entry) = next_overdue(shared) {
         entry.owner.overdue(entry.call);
+        let told = shared.registry.lock().telling.take();
+        if told.is_some_and(|telling| telling.came_back) {
+            entry.owner.recovered(entry.call);
+        }
     }
 }
 
@@ -153,6 +177,8 @@ fn next_overdue(shared: &Shared) -> Option<Entry> {
         let oldest = registry.in_flight.keys().next().copied();
         match oldest {
             Some(key) if now >= key.0 + shared.timeout => {
+                let came_back = false;
+                registry.telling = Some(Telling { key, came_back });
                 return registry.in_flight.remove(&key);
             }
             // W3: the oldest is due within the timeout from now.

@@ -11,6 +11,7 @@ mod describe;
 mod error;
 mod foreign_keys;
 mod listeners;
+mod manual;
 mod properties;
 mod security;
 mod settings;
@@ -22,6 +23,7 @@ pub(crate) use default_file::default_file;
 pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
 pub(crate) use listeners::{Advertised, Listener};
+pub(crate) use manual::manual;
 pub(crate) use security::{
     ClientAuth, ListenerSecurity, Mechanism, Oauth, Pem, Sasl, Tls, TlsVersion,
 };

@@ -42,6 +42,7 @@ use seawall_storage::{
 };
 
 pub use lane::Push;
+pub use moving::Held;
 pub use part::{AppendError, LaneItem, Part, PartSink, Stored, Waiter};
 pub use readers::{ReadWaiter, ReaderKey};
 pub use trim::{Keeping, TrimError};
@@ -325,6 +326,7 @@ impl Partition {
     pub fn sweep(self: &Arc<Self>, now_ms: i64) {
         self.sweep_failed(now_ms);
         self.sweep_trash();
+        self.sweep_hold();
         let dirty = self.dirty_since_ms.load(Ordering::Relaxed);
         let flush_ms = i64::try_from(self.flush_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         if dirty != 0 && now_ms.saturating_sub(dirty) >= flush_ms {

@@ -1,16 +1,20 @@
 //! Commands that work on data without being a broker.
 //!
-//! Owns:     `seawall verify`, `seawall dump-log` and `seawall user`: what they print and how they exit.
-//! Does not: talk to a broker, or (but for `user`) open anything for writing, take a lock or a claim.
+//! Owns:     `seawall verify`, `dump-log`, `doctor` and `user`: what they print and how they exit.
+//! Does not: talk to a broker, or (but for `user`) change data, take a lock or a claim.
 //! Called from `main`, one thread.
 
+mod doctor;
 mod dump_log;
 mod escape;
+mod papers;
 mod report;
 mod user;
 mod verify;
 
+pub(crate) use doctor::{DoctorArgs, doctor, warn_at_start};
 pub(crate) use dump_log::{DumpArgs, dump_log};
+pub(crate) use papers::papers;
 pub(crate) use user::{UserCommand, user};
 pub(crate) use verify::{VerifyArgs, verify};
 

@@ -251,8 +251,18 @@ impl Broker {
     /// # Panics
     /// When the broker does not run.
     pub fn kill9(&mut self) {
+        self.kill9_and(|| ());
+    }
+
+    /// The same for a process with a call that hangs in the kernel: `free` lets the call come back, when nothing of
+    /// the process runs any more.
+    ///
+    /// # Panics
+    /// When the broker does not run.
+    pub fn kill9_and(&mut self, free: impl FnOnce()) {
         let mut child = self.child.take().expect("the broker runs");
         child.kill().expect("kill -9");
+        free();
         child.wait().expect("collect the killed broker");
     }
 
