@@ -193,7 +193,8 @@ impl Serving {
         status_line(&self.running)
     }
 
-    /// The configuration was read again: each part takes what it can.
+    /// The configuration was read again: each part that can change while it
+    /// runs takes what is its own here, and nothing may fail any more.
     pub fn take_over(&self, config: &Config) {
         let restart = self.broker.take_settings(&config.settings);
         if !restart.is_empty() {

@@ -3,6 +3,7 @@
 //! Owns:     the walk over the named files, the form of the lines, the exit status.
 //! Does not: parse batches or records (`seawall_storage` does), or look at any other file.
 use super::escape::Escaped;
+use super::report::Progress;
 use super::{Verdict, not_written};
 use clap::Args;
 use seawall_storage::disk::{Disk, RealDisk};
@@ -11,7 +12,7 @@ use seawall_storage::records::{DecodeSite, Limits, Record, RecordError, Records}
 use seawall_storage::{BatchHeader, Codec, Timestamp};
 use serde::Serialize;
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 /// A larger batch is not decoded: no request of ours or Kafka's defaults carries one.
@@ -40,10 +41,14 @@ pub(crate) fn dump_log(args: &DumpArgs) -> Verdict {
         args,
         out: BufWriter::new(io::stdout().lock()),
         damage: false,
+        // Lines that scroll by are progress enough.
+        progress: (!io::stdout().is_terminal()).then(Progress::new),
     };
     let mut failed = false;
     for path in &args.files {
-        match dump.file(path) {
+        let done = dump.file(path);
+        dump.clear_progress();
+        match done {
             Ok(()) => {}
             Err(DumpError::Out(error)) => return not_written(&error),
             Err(DumpError::In(error)) => {
@@ -157,6 +162,7 @@ struct Dump<'a, W: Write> {
     args: &'a DumpArgs,
     out: W,
     damage: bool,
+    progress: Option<Progress>,
 }
 
 impl<W: Write> Dump<'_, W> {
@@ -173,6 +179,7 @@ impl<W: Write> Dump<'_, W> {
         }
         let mut walk = FileWalk::new(&*file, len, Rules::ANY);
         let most = self.args.max_bytes.unwrap_or(u64::MAX);
+        let mut shown = walk.position().0;
         while walk.position().0 < most
             && let Some(seen) = walk.step().map_err(DumpError::In)?
         {
@@ -185,8 +192,18 @@ impl<W: Write> Dump<'_, W> {
                 }
                 Seen::Bad(bad) => self.bad(path, &bad)?,
             }
+            if let Some(progress) = &mut self.progress {
+                progress.add(walk.position().0.saturating_sub(shown), path);
+                shown = walk.position().0;
+            }
         }
         Ok(())
+    }
+
+    fn clear_progress(&mut self) {
+        if let Some(progress) = &mut self.progress {
+            progress.clear();
+        }
     }
 
     fn bad(&mut self, path: &Path, bad: &Bad) -> Result<(), DumpError> {

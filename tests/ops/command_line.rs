@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::{env, fs};
 
 use seawall_testkit::calls::{append, create_topic};
-use seawall_testkit::{BatchBuilder, tempfile};
+use seawall_testkit::{BatchBuilder, disk, tempfile};
 
 use crate::setup;
 
@@ -122,8 +122,16 @@ fn outside_of_git_the_build_says_unknown_or_what_it_is_told() {
     assert!(told("abc").contains("cargo::rustc-env=SEAWALL_COMMIT=abc\n"));
 }
 
+/// What a terminal shows of a command.
+fn on_terminal(words: &str) -> String {
+    let line = format!("'{}' {words}", env!("CARGO_BIN_EXE_seawall"));
+    let mut script = Command::new("script");
+    let done = script.args(["-qec", &line, "/dev/null"]).output();
+    text(&done.expect("run script").stdout)
+}
+
 #[test]
-fn verify_shows_progress_on_a_terminal_and_is_quiet_elsewhere() {
+fn verify_and_dump_log_show_progress_on_a_terminal_and_are_quiet_elsewhere() {
     let mut broker = setup().start();
     let mut raw = broker.connect();
     let topic = create_topic(&mut raw, "seen", 1, &[]);
@@ -135,14 +143,16 @@ fn verify_shows_progress_on_a_terminal_and_is_quiet_elsewhere() {
     assert!(piped.status.success());
     assert_eq!(text(&piped.stderr), "");
     assert!(!text(&piped.stdout).contains('\x1b'));
-    let line = format!(
-        "'{}' verify --data-dir '{data}'",
-        env!("CARGO_BIN_EXE_seawall")
-    );
-    let terminal = Command::new("script")
-        .args(["-qec", &line, "/dev/null"])
-        .output();
-    let shown = text(&terminal.expect("run script").stdout);
+    let shown = on_terminal(&format!("verify --data-dir '{data}'"));
     assert!(shown.contains("\r\x1b[K0 MiB, in "), "{shown:?}");
     assert!(shown.contains("no damage"), "{shown:?}");
+    let folder = broker.partition_dir("seen", 0);
+    let file = disk::files(&folder, ".log").remove(0);
+    let file = file.to_string_lossy();
+    let piped = seawall(&["dump-log", &file]);
+    assert!(piped.status.success() && piped.stderr.is_empty());
+    let dumped = on_terminal(&format!("dump-log '{file}' >/dev/null"));
+    assert!(dumped.contains("\r\x1b[K0 MiB, in "), "{dumped:?}");
+    let scrolls_by = on_terminal(&format!("dump-log '{file}'"));
+    assert!(!scrolls_by.contains('\x1b'), "{scrolls_by:?}");
 }

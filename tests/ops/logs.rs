@@ -15,12 +15,7 @@ fn stderr_of_a_refusal(stream: impl FnOnce(&fs::Metadata) -> String) -> String {
         .expect("open");
     let stream = stream(&file.as_file().metadata().expect("metadata"));
     let status = Command::new(env!("CARGO_BIN_EXE_seawall"))
-        .args([
-            "--set",
-            "num.partitions=0",
-            "--set",
-            "nope.at.all.x=1\n<0>forged",
-        ])
+        .args(["--set", "num.partitions=0", "--set", "nope\n<0>forged=1"])
         .env("JOURNAL_STREAM", stream)
         .stdin(Stdio::null())
         .stderr(stderr)
@@ -38,6 +33,7 @@ fn in_the_journal_a_line_begins_with_its_priority_and_is_one_event() {
     for line in &lines {
         assert!(line.starts_with("<3>seawall: --set: "), "{line}");
     }
+    assert!(lines[1].contains("'nope\\n<0>forged'"), "{text}");
 }
 
 #[test]

@@ -1,11 +1,17 @@
 //! Words to systemd.
 
+use std::fs;
 use std::time::Duration;
 
+use seawall_testkit::Broker;
 use seawall_testkit::calls::create_topic;
 use seawall_testkit::manager::Manager;
 use seawall_testkit::metrics::get;
+use seawall_testkit::nix::sys::ptrace;
 use seawall_testkit::nix::sys::signal::Signal;
+use seawall_testkit::nix::sys::wait::{WaitPidFlag, waitpid};
+use seawall_testkit::nix::unistd::Pid;
+use seawall_testkit::wait::{self, SOON};
 
 use crate::{metric, setup};
 
@@ -42,6 +48,39 @@ fn the_watchdog_is_fed_again_and_again() {
         manager.hears("WATCHDOG=1");
     }
     assert!(metric(&broker, "seawall_event_loop_silence_seconds") < 10.0);
+}
+
+/// The id of the broker's thread of that name.
+fn thread(broker: &Broker, name: &str) -> Pid {
+    let tasks = fs::read_dir(format!("/proc/{}/task", broker.pid())).expect("tasks");
+    let mut tasks = tasks.map(|task| task.expect("a task"));
+    let named = tasks.find(|task| {
+        let comm = fs::read_to_string(task.path().join("comm"));
+        comm.is_ok_and(|comm| comm.trim() == name)
+    });
+    let id = named.expect("the thread").file_name();
+    Pid::from_raw(id.to_string_lossy().parse().expect("a number"))
+}
+
+#[test]
+fn one_event_loop_that_stands_still_starves_the_watchdog_and_is_not_ready() {
+    let manager = Manager::new();
+    let broker = manager.of(setup()).env("WATCHDOG_USEC", "200000").start();
+    let ready = || get(broker.admin(), "/readyz", "*/*").expect("an answer");
+    manager.hears("WATCHDOG=1");
+    let thread = thread(&broker, "net-1");
+    ptrace::seize(thread, ptrace::Options::empty()).expect("trace the thread");
+    ptrace::interrupt(thread).expect("stop the thread");
+    waitpid(thread, Some(WaitPidFlag::__WALL)).expect("the thread stands still");
+    wait::until("it is not ready", SOON, || ready().status == 503);
+    assert!(ready().body.contains("event loops"), "{}", ready().body);
+    ptrace::detach(thread, None).expect("let the thread go");
+    wait::until("it is ready again", SOON, || ready().status == 200);
+    create_topic(&mut broker.connect(), "mark", 1, &[]);
+    let (_, fed) = manager.hears("STATUS=serving 1 topics");
+    let fed = fed.iter().filter(|line| *line == "WATCHDOG=1").count();
+    // While it stood still for ten seconds at least, two hundred beats were due.
+    assert!(fed < 100, "fed {fed} times");
 }
 
 #[test]
