@@ -29,7 +29,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
-use crate::security::Session;
+use crate::security::{Authorizer, Session};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
 use crate::txn::Transactions;
@@ -80,6 +80,8 @@ pub struct Broker {
     pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// Who may do what.
+    pub(crate) authorizer: Authorizer,
     /// The transaction coordinator.
     pub txns: Transactions,
     work: Arc<Workers>,
@@ -116,6 +118,9 @@ impl Broker {
         for finding in &cluster.findings {
             log::warn!("{finding}");
         }
+        let authorizer = Authorizer::open(&config.access, &cluster, &options.disk)
+            .map_err(ClusterError::Catalog)
+            .map_err(OpenError::Cluster)?;
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
@@ -140,6 +145,7 @@ impl Broker {
             config,
             topics,
             timer,
+            authorizer,
             txns,
             work,
             watchdog,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::api;
 use crate::cleaner::CleanerCounts;
 use crate::running::Running;
+use crate::security::Authorizer;
 
 /// The text format that Prometheus reads.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
@@ -144,6 +145,26 @@ fn compaction(running: &Running, count: fn(&CleanerCounts) -> &AtomicU64) -> u64
     broker.sum_dirs(|dir| count(&dir.cleaner.counts).load(Ordering::Relaxed))
 }
 
+/// Refusals by what was asked: the labels are Kafka's names, and so bounded in number.
+fn access(running: &Running, out: &mut String) {
+    let Authorizer::Standard(standard) = &running.broker.authorizer else {
+        return;
+    };
+    let (rules, denials) = ("seawall_acl_rules", "seawall_authorization_denials_total");
+    let count = standard.rules.len();
+    let _ = writeln!(
+        out,
+        "# HELP {rules} Rules about who may do what.\n# TYPE {rules} gauge\n{rules} {count}\n\
+         # HELP {denials} Requests or parts of them that were refused, by operation and resource.\n\
+         # TYPE {denials} counter"
+    );
+    for (resource, operation, count) in standard.denials.all() {
+        let (resource, operation) = (resource.name(), operation.name());
+        let labels = format!("operation=\"{operation}\",resource=\"{resource}\"");
+        let _ = writeln!(out, "{denials}{{{labels}}} {count}");
+    }
+}
+
 /// All metrics in the text format.
 pub fn render(running: &Running) -> String {
     let mut out = String::new();
@@ -156,6 +177,7 @@ pub fn render(running: &Running) -> String {
         let count = api.requests.load(Ordering::Relaxed);
         let _ = writeln!(out, "{requests}{{api=\"{}\"}} {count}", api.name);
     }
+    access(running, &mut out);
     for metric in TABLE {
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
         let value = (metric.value)(running);

@@ -4,6 +4,8 @@
 //! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
 
 mod cases {
+    mod access;
+    mod access_walk;
     mod admin;
     mod alter;
     pub(crate) mod codes;

@@ -10,6 +10,7 @@ use seawall_net::wire::messages::{CreatePartitionsRequest, CreatePartitionsRespo
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let broker = Arc::clone(call.broker);
@@ -36,7 +37,10 @@ fn grow(
     validate_only: bool,
 ) -> Result<(), (ErrorCode, String)> {
     let map = asked.broker.topics.load();
-    let topic = map.named(wanted.name.as_str());
+    let name = wanted.name.as_str();
+    let allowed = asked.access().topic(Operation::Alter, name);
+    allowed.map_err(|code| (code, String::new()))?;
+    let topic = map.named(name);
     let topic = topic.map_err(|error| (ErrorCode::from(&error), error.to_string()))?;
     let now = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     if wanted.count <= now {

@@ -14,6 +14,7 @@ use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text, topic_id_to_wire};
 use crate::broker::NewTopic;
 use crate::config::describe_topic;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 /// The lowest version that tells the effective configuration (KIP-525).
 const CONFIGS_FROM: i16 = 5;
@@ -26,11 +27,23 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 fn respond(asked: &Asked<'_>, request: &CreateTopicsRequest) -> CreateTopicsResponse {
     let mut response = CreateTopicsResponse::default();
     let twins = twins(request);
+    let access = asked.access();
+    let cluster = (ResourceType::Cluster, CLUSTER_NAME);
+    let any = access.quietly(Operation::Create, cluster);
     for topic in &request.topics {
         let outcome = if twins.contains(topic.name.as_str()) {
             Err(Refusal::new(
                 ErrorCode::InvalidRequest,
                 "Duplicate topic name.",
+            ))
+        } else if !any
+            && access
+                .topic(Operation::Create, topic.name.as_str())
+                .is_err()
+        {
+            Err(Refusal::new(
+                ErrorCode::TopicAuthorizationFailed,
+                "Authorization failed.",
             ))
         } else {
             create(asked, topic, request.validate_only)
@@ -81,7 +94,11 @@ fn create(
     result.topic_id = topic_id_to_wire(created.id);
     result.num_partitions = new.partitions;
     result.replication_factor = 1;
-    if asked.version >= CONFIGS_FROM {
+    if asked.version < CONFIGS_FROM {
+        return Ok(result);
+    }
+    let shown = (ResourceType::Topic, new.name.as_str());
+    if asked.access().quietly(Operation::DescribeConfigs, shown) {
         let entries = describe_topic(&asked.broker.config.settings, &created.config);
         let rows = entries.iter().map(|entry| {
             let mut row = CreatableTopicConfigs::default();
@@ -93,6 +110,10 @@ fn create(
             row
         });
         result.configs = Some(rows.collect());
+    } else {
+        result.num_partitions = -1;
+        result.replication_factor = -1;
+        result.topic_config_error_code = ErrorCode::TopicAuthorizationFailed.code();
     }
     Ok(result)
 }

@@ -10,6 +10,7 @@ use seawall_net::wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text, topic_id_from_wire, topic_id_to_wire};
+use crate::security::acl::Operation;
 use crate::topics::Topic;
 
 /// The lowest version that takes ids (KIP-516).
@@ -26,6 +27,16 @@ struct Named {
     id: Uuid,
 }
 
+impl Named {
+    /// The name behind an id, for those who may see it.
+    fn shown(&self, asked: &Asked<'_>) -> Option<Arc<str>> {
+        let map = asked.broker.topics.load();
+        let topic = map.with_id(topic_id_from_wire(self.id)).ok()?;
+        let is_shown = asked.access().sees_topic(&topic.name);
+        is_shown.then(|| Arc::clone(&topic.name))
+    }
+}
+
 fn respond(asked: &Asked<'_>, request: &DeleteTopicsRequest) -> DeleteTopicsResponse {
     let mut response = DeleteTopicsResponse::default();
     for named in named(request, asked.version) {
@@ -40,6 +51,7 @@ fn respond(asked: &Asked<'_>, request: &DeleteTopicsRequest) -> DeleteTopicsResp
             Err((code, message)) => {
                 row.error_code = code.code();
                 row.error_message = message.as_deref().map(text);
+                row.name = named.shown(asked).as_deref().map(text).or(row.name);
             }
         }
         response.responses.push(row);
@@ -69,15 +81,16 @@ fn delete(asked: &Asked<'_>, named: &Named) -> Result<Arc<Topic>, (ErrorCode, Op
         return Err((ErrorCode::TopicDeletionDisabled, None));
     }
     let map = asked.broker.topics.load();
+    let access = asked.access();
     let found = match &named.name {
         Some(_) if !named.id.is_zero() => {
             let why = "Topic name and topic id can not both be set.".to_owned();
             return Err((ErrorCode::InvalidRequest, Some(why)));
         }
-        Some(name) => map.named(name),
-        None => map.with_id(topic_id_from_wire(named.id)),
+        Some(name) => access.named(&map, Operation::Delete, name),
+        None => access.with_id(&map, Operation::Delete, topic_id_from_wire(named.id)),
     };
-    let topic = found.map_err(|error| (ErrorCode::from(&error), None))?;
+    let topic = found.map_err(|code| (code, None))?;
     asked
         .broker
         .delete_topic(topic)

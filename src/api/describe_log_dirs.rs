@@ -19,8 +19,11 @@ use super::codes::ErrorCode;
 use super::{Call, MALFORMED, reply, text};
 use crate::logdir::LogDir;
 use crate::partition::Partition;
+use crate::security::acl::Operation;
 use crate::timer::Deadline;
 
+/// The lowest version that can say that it is refused.
+const ERROR_FROM: i16 = 3;
 /// The lowest version that tells the size of the file system (KIP-827).
 const SPACE_FROM: i16 = 4;
 /// How long a log dir may take to look at its files.
@@ -32,6 +35,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    if let Err(code) = call.access().cluster(Operation::Describe) {
+        let mut refused = DescribeLogDirsResponse::default();
+        if version >= ERROR_FROM {
+            refused.error_code = code.code();
+        }
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let wanted = Wanted::new(&request);
     let dirs: Vec<_> = call.broker.log_dirs().collect();
     let gather = Arc::new(Gather {

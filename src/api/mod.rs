@@ -7,6 +7,7 @@
 //! Handlers run on the net thread of their connection and hand blocking work
 //! to a pool. Message types of the wire are named only here and in net.
 
+mod acl_wire;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
 mod alter_configs;
@@ -16,11 +17,14 @@ mod api_versions;
 pub mod codes;
 mod consumer_group_describe;
 mod consumer_group_heartbeat;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_acls;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -34,6 +38,7 @@ mod end_txn;
 pub mod error;
 mod fetch;
 mod find_coordinator;
+mod gates;
 mod gather;
 mod heartbeat;
 mod incremental_alter_configs;
@@ -90,6 +95,8 @@ pub struct Api {
     pub class: Class,
     /// Whether a client may call it before it has logged in.
     pub before_login: bool,
+    /// What a client must be allowed to do.
+    gate: gates::Gate,
     handle: fn(Call<'_>) -> Flow,
     /// Requests started since the start of the process.
     pub requests: AtomicU64,
@@ -110,6 +117,7 @@ pub struct Conn {
 struct Call<'a> {
     broker: &'a Arc<Broker>,
     conn: &'a mut Conn,
+    api: &'static Api,
     request: Request,
     slot: ReplySlot,
 }
@@ -127,13 +135,14 @@ const fn api(
         versions,
         class: Class::Exclusive,
         before_login: false,
+        gate: gates::of(key),
         handle,
         requests: AtomicU64::new(0),
     }
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 44] = [
+pub static TABLE: [Api; 47] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -174,6 +183,9 @@ pub static TABLE: [Api; 44] = [
     api(25, "AddOffsetsToTxn", 0..=4, add_offsets_to_txn::handle),
     api(26, "EndTxn", 0..=5, end_txn::handle),
     api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
+    api(29, "DescribeAcls", 1..=3, describe_acls::handle),
+    api(30, "CreateAcls", 1..=3, create_acls::handle),
+    api(31, "DeleteAcls", 1..=3, delete_acls::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
     api(
@@ -265,6 +277,7 @@ where
     let asked = Asked {
         broker: call.broker,
         session: &call.conn.session,
+        api: call.api,
         version,
     };
     reply(call.slot, &handle(&asked, &request), version);
@@ -287,11 +300,12 @@ where
     };
     let broker = Arc::clone(call.broker);
     let session = call.conn.session.clone();
-    let slot = call.slot;
+    let (slot, api) = (call.slot, call.api);
     pool.submit(move || {
         let asked = Asked {
             broker: &broker,
             session: &session,
+            api,
             version,
         };
         reply(slot, &handle(&asked, &request), version);
@@ -303,6 +317,7 @@ where
 struct Asked<'a> {
     broker: &'a Arc<Broker>,
     session: &'a Session,
+    api: &'static Api,
     version: i16,
 }
 

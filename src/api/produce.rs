@@ -27,12 +27,14 @@ use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
 use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
+use crate::security::acl::Operation;
 use crate::timer::Deadline;
-use crate::topics::{LookupError, Topic};
+use crate::topics::Topic;
 use crate::tripwire;
 use transaction::Addition;
 
@@ -50,7 +52,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let unparker = call.conn.info.unparker();
-    let (layout, offers) = tripwire::PRODUCE.around(|| gate(call.broker, &request, version));
+    let access = call.access();
+    let (layout, offers) =
+        tripwire::PRODUCE.around(|| gate(call.broker, access, &request, version));
     let answer = Answer::new(version, request.acks, layout, call.slot);
     if request.acks != 0 {
         answer.arm(call.broker, call.request.received, request.timeout_ms);
@@ -104,21 +108,33 @@ impl From<ErrorCode> for PartError {
     }
 }
 
-fn gate(broker: &Broker, request: &ProduceRequest, version: i16) -> (Layout, Vec<Offer>) {
+fn gate(
+    broker: &Broker,
+    access: Access<'_>,
+    request: &ProduceRequest,
+    version: i16,
+) -> (Layout, Vec<Offer>) {
+    let id = request.transactional_id.as_ref();
+    let as_whole = id.map_or(Ok(()), |id| {
+        access.transactional_id(Operation::Write, id.as_str())
+    });
     let map = broker.topics.load();
     let mut layout = Layout { topics: Vec::new() };
     let mut offers = Vec::new();
     for asked in &request.topics {
-        let topic = if version >= TOPIC_IDS_FROM {
-            map.with_id(topic_id_from_wire(asked.topic_id))
-        } else {
-            map.named(asked.name.as_str())
-        };
+        let topic = as_whole.and_then(|()| {
+            if version >= TOPIC_IDS_FROM {
+                let id = topic_id_from_wire(asked.topic_id);
+                access.with_id(&map, Operation::Write, id)
+            } else {
+                access.named(&map, Operation::Write, asked.name.as_str())
+            }
+        });
         for part in &asked.partitions {
             let records = part.records.as_ref();
             let offer = gate_part(request, version, topic, part.index, records);
             offers.push(offer.and_then(|passed| {
-                let topic = topic.map_err(|error| ErrorCode::from(&error))?;
+                let topic = topic?;
                 transaction::gate(broker, request, version, topic, passed)
             }));
         }
@@ -150,18 +166,17 @@ fn refuse_twins(layout: &Layout, offers: &mut [Offer]) {
 fn gate_part(
     request: &ProduceRequest,
     version: i16,
-    topic: Result<&Arc<Topic>, LookupError>,
+    topic: Result<&Arc<Topic>, ErrorCode>,
     index: i32,
     records: Option<&Bytes>,
 ) -> Offer {
     if AckPolicy::from_acks(request.acks).is_none() {
         return Err(ErrorCode::InvalidRequiredAcks.into());
     }
-    let partition = topic.and_then(|topic| topic.partition(index));
-    let (topic, partition) = match (topic, partition) {
-        (Ok(topic), Ok(partition)) => (topic, partition),
-        (Err(error), _) | (_, Err(error)) => return Err(ErrorCode::from(&error).into()),
-    };
+    let topic = topic?;
+    let partition = topic
+        .partition(index)
+        .map_err(|error| ErrorCode::from(&error))?;
     let config = topic.config.load();
     let rules = ProducerRules {
         max_batch_bytes: config.max_message_bytes,

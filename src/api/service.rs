@@ -65,6 +65,7 @@ impl Service for KafkaService {
         (api.handle)(Call {
             broker: &self.broker,
             conn,
+            api,
             request,
             slot,
         })

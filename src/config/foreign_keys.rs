@@ -11,7 +11,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "alter.config.policy.class.name",
     "alter.log.dirs.replication.quota.window.num",
     "alter.log.dirs.replication.quota.window.size.seconds",
-    "authorizer.class.name",
     "auto.leader.rebalance.enable",
     "background.threads",
     "broker.heartbeat.interval.ms",
@@ -314,7 +313,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
 pub(crate) static FORMER_KEYS: &[&str] = &[
     "advertised.host.name",
     "advertised.port",
-    "allow.everyone.if.no.acl.found",
     "auto.include.jmx.reporter",
     "broker.id.generation.enable",
     "control.plane.listener.name",
@@ -341,7 +339,6 @@ pub(crate) static FORMER_KEYS: &[&str] = &[
     "quota.producer.default",
     "replication.quota.window.enable",
     "reserved.broker.max.id",
-    "super.users",
 ];
 
 /// What begins like this belongs to a plugin, a listener's own settings, or ZooKeeper.

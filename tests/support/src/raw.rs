@@ -1,7 +1,7 @@
 //! A connection without a client library: bytes and frames, any key, any version, any body.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -27,6 +27,28 @@ impl Raw {
     pub fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&addr, SOON)
             .unwrap_or_else(|error| panic!("connect to {addr}: {error}"));
+        Self::on(stream)
+    }
+
+    /// Connects from that address of this machine: on loopback, 127.0.0.2 and so on are other hosts.
+    ///
+    /// # Panics
+    /// When nobody accepts.
+    #[must_use]
+    pub fn connect_from(host: IpAddr, addr: SocketAddr) -> Self {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::new(host, 0);
+        socket
+            .bind(&from.into())
+            .unwrap_or_else(|error| panic!("bind {from}: {error}"));
+        socket
+            .connect_timeout(&addr.into(), SOON)
+            .unwrap_or_else(|error| panic!("connect to {addr} from {host}: {error}"));
+        Self::on(socket.into())
+    }
+
+    fn on(stream: TcpStream) -> Self {
         let mut raw = Self {
             stream,
             next_correlation: 1,
