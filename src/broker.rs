@@ -29,6 +29,7 @@ use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
+use crate::security::quota::Quotas;
 use crate::security::{Authorizer, Session};
 use crate::timer::Timer;
 use crate::topics::{LookupError, Slot, Topics};
@@ -80,6 +81,8 @@ pub struct Broker {
     pub fetch_sessions: Arc<FetchSessions>,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// How much somebody may do.
+    pub(crate) quotas: Quotas,
     /// Who may do what.
     pub(crate) authorizer: Authorizer,
     /// The transaction coordinator.
@@ -121,6 +124,9 @@ impl Broker {
         let authorizer = Authorizer::open(&config.access, &cluster, &options.disk)
             .map_err(ClusterError::Catalog)
             .map_err(OpenError::Cluster)?;
+        let quotas = Quotas::open(&config.access, &cluster, &options.disk)
+            .map_err(ClusterError::Catalog)
+            .map_err(OpenError::Cluster)?;
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
@@ -145,6 +151,7 @@ impl Broker {
             config,
             topics,
             timer,
+            quotas,
             authorizer,
             txns,
             work,

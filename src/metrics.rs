@@ -133,6 +133,18 @@ static TABLE: &[Metric] = &[
         |running| running.net_stats().connections,
     ),
     metric(
+        "seawall_connections_refused_total",
+        "counter",
+        "Connections refused by a limit or for want of descriptors.",
+        |running| running.net_stats().refused,
+    ),
+    metric(
+        "seawall_connections_turned_away_total",
+        "counter",
+        "Connections that came too fast from their address.",
+        |running| running.net_stats().turned_away,
+    ),
+    metric(
         "seawall_connections_accepted_total",
         "counter",
         "Connections accepted.",
@@ -143,6 +155,18 @@ static TABLE: &[Metric] = &[
 fn compaction(running: &Running, count: fn(&CleanerCounts) -> &AtomicU64) -> u64 {
     let broker = &running.broker;
     broker.sum_dirs(|dir| count(&dir.cleaner.counts).load(Ordering::Relaxed))
+}
+
+/// Answers that held somebody up, by the kind of limit.
+fn quotas(running: &Running, out: &mut String) {
+    let name = "seawall_quota_throttles_total";
+    let _ = writeln!(
+        out,
+        "# HELP {name} Requests and connections that were held up by a limit.\n# TYPE {name} counter"
+    );
+    for (kind, count) in running.broker.quotas.throttled() {
+        let _ = writeln!(out, "{name}{{quota=\"{kind}\"}} {count}");
+    }
 }
 
 /// Refusals by what was asked: the labels are Kafka's names, and so bounded in number.
@@ -178,6 +202,7 @@ pub fn render(running: &Running) -> String {
         let _ = writeln!(out, "{requests}{{api=\"{}\"}} {count}", api.name);
     }
     access(running, &mut out);
+    quotas(running, &mut out);
     for metric in TABLE {
         let (name, kind, help) = (metric.name, metric.kind, metric.help);
         let value = (metric.value)(running);

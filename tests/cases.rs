@@ -23,6 +23,7 @@ mod cases {
     mod log_dirs;
     mod produce;
     mod protocol;
+    mod quotas;
     mod retention;
     mod storage;
     mod threads;

@@ -3,7 +3,8 @@
 //! Owns:     names, numbers and reasons of the limits.
 //! Does not: parse configuration files or check what a limit protects.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// One mebibyte.
@@ -49,6 +50,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections from one address (`max.connections.per.ip`).
     pub connections_per_address_max: usize,
+    /// Other limits for certain addresses (`max.connections.per.ip.overrides`).
+    pub connections_by_address: HashMap<IpAddr, usize>,
     /// Connections accepted per second (`max.connection.creation.rate`), with a burst of the same
     /// size; more wait in the kernel's backlog.
     pub connections_per_second_max: u32,
@@ -75,6 +78,7 @@ impl Default for Limits {
             reply_bytes_queued_max: 4 * MIB,
             connections_max: 8_192,
             connections_per_address_max: 4_096,
+            connections_by_address: HashMap::new(),
             connections_per_second_max: 2_000,
             descriptors_reserved: 512,
             idle_deadline: Duration::from_secs(600),

@@ -92,6 +92,8 @@ pub(crate) struct Conn<C> {
     /// Everything is written; the peer's end of stream is awaited until then.
     linger_until: Option<Instant>,
     replied: bool,
+    /// Nothing is read or started before then.
+    muted_until: Option<Instant>,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
@@ -128,6 +130,7 @@ impl<C> Conn<C> {
             blocked: false,
             linger_until: None,
             replied: false,
+            muted_until: None,
             frame_since: None,
             moved_at: now,
             client_id: None,
@@ -163,6 +166,11 @@ impl<C> Conn<C> {
     /// Notes the end of a request.
     pub(crate) fn complete(&mut self, seq: u64, outcome: Outcome) {
         self.pending.complete(seq, outcome);
+    }
+
+    /// Nothing is read or started before `until`.
+    pub(crate) fn mute(&mut self, until: Instant) {
+        self.muted_until = self.muted_until.max(Some(until));
     }
 
     /// Hands over the permit that the connection waited for.
@@ -205,6 +213,7 @@ impl<C> Conn<C> {
         if written != Turn::Wait {
             return written;
         }
+        self.muted_until = self.muted_until.filter(|until| context.now < *until);
         self.unblock(context.now);
         let read = self.read(context, scratch);
         self.blocked = !self.may_start(context.limits);
@@ -226,6 +235,7 @@ impl<C> Conn<C> {
             && self.held.is_none()
             && !self.waits_for_budget
             && !self.exclusive
+            && self.muted_until.is_none()
             && self.pending.len() < limits.requests_in_flight_max.max(1)
             && self.output.len() < limits.reply_bytes_queued_max.max(1)
     }
@@ -304,6 +314,7 @@ impl<C> Conn<C> {
         let waits_for_us = !self.pending.is_empty()
             || self.parked.is_some()
             || self.held.is_some()
+            || self.muted_until.is_some()
             || self.waits_for_budget;
         let in_frame = self.reader.in_frame() && !self.blocked;
         let idle = !waits_for_us && !in_frame && past(self.moved_at, limits.idle_deadline);
@@ -354,6 +365,7 @@ impl<C> Conn<C> {
     /// Starts the request that waited for the earlier ones, once they are answered.
     fn start_held<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
         if self.pending.is_empty()
+            && self.muted_until.is_none()
             && !self.is_doomed()
             && let Some(request) = self.held.take()
         {

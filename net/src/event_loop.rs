@@ -26,6 +26,7 @@ use crate::buffers::Pool;
 use crate::config::NetConfig;
 use crate::conn::{Conn, Context, SCRATCH_BYTES, Turn};
 use crate::mailbox::{Accepted, ConnKey, ConnShared, Mailbox, Message};
+use crate::mutes::Mutes;
 use crate::quota::LogLimit;
 use crate::service::{CloseReason, ConnId, ConnInfo, Service};
 use crate::stats::Counters;
@@ -70,6 +71,7 @@ pub(crate) struct EventLoop<S: Service> {
     freed: Vec<usize>,
     /// Places whose turn it is.
     turns: VecDeque<usize>,
+    mutes: Mutes,
     scratch: Vec<u8>,
     next_tick: Instant,
     tick: Duration,
@@ -103,6 +105,7 @@ impl<S: Service> EventLoop<S> {
             free: Vec::new(),
             freed: Vec::new(),
             turns: VecDeque::new(),
+            mutes: Mutes::default(),
             scratch: Vec::new(),
             next_tick: Instant::now() + tick,
             tick,
@@ -122,6 +125,7 @@ impl<S: Service> EventLoop<S> {
                 self.work();
             }
             self.accept();
+            self.unmute();
             self.work();
             self.free.append(&mut self.freed); // E1
             self.check_deadlines();
@@ -167,7 +171,8 @@ impl<S: Service> EventLoop<S> {
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let tick = (self.open > 0).then_some(self.next_tick);
         let accept = self.acceptor.as_ref().and_then(|a| a.due(now));
-        tick.into_iter().chain(accept).min()
+        let unmute = self.mutes.due();
+        tick.into_iter().chain(accept).chain(unmute).min()
     }
 
     fn event(&mut self, event: &mio::event::Event) {
@@ -189,7 +194,31 @@ impl<S: Service> EventLoop<S> {
 
     fn accept(&mut self) {
         if let Some(acceptor) = &mut self.acceptor {
-            acceptor.accept(Instant::now());
+            let service = &self.common.service;
+            acceptor.accept(Instant::now(), &|address, listener| {
+                service.admit(address, listener)
+            });
+        }
+    }
+
+    fn mute(&mut self, key: ConnKey, time: Duration) {
+        let until = Instant::now() + time;
+        if let Some(conn) = self.conn_at(key) {
+            conn.mute(until);
+            self.mutes.add(key, until);
+            self.turns.push_back(key.place);
+        }
+    }
+
+    /// Gives those a turn whose time is over (U1).
+    fn unmute(&mut self) {
+        let Some(_) = self.mutes.due() else { return };
+        let now = Instant::now();
+        while let Some((place, id)) = self.mutes.take(now) {
+            let id = ConnId(id);
+            if self.conn_at(ConnKey { place, id }).is_some() {
+                self.turns.push_back(place);
+            }
         }
     }
 
@@ -214,6 +243,7 @@ impl<S: Service> EventLoop<S> {
             Message::Complete(key, seq, outcome) => {
                 self.with(key, |conn| conn.complete(seq, outcome));
             }
+            Message::Mute(key, time) => self.mute(key, time),
             Message::Unpark(key) => self.with(key, Conn::unpark),
             Message::Grant(key, permit) => {
                 let pool = Arc::clone(&self.pool);

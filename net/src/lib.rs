@@ -16,6 +16,7 @@ mod conn;
 mod event_loop;
 mod frame;
 mod mailbox;
+mod mutes;
 mod quota;
 mod replies;
 mod server;
@@ -29,5 +30,6 @@ pub use stats::NetStats;
 pub use config::{Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError};
 pub use service::{
-    Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
+    Admission, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
+    Service, Unparker,
 };

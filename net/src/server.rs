@@ -140,6 +140,7 @@ impl Server {
             connections: self.counts.total() as u64,
             accepted: counters.accepted.get(),
             refused: counters.refused.get(),
+            turned_away: counters.turned_away.get(),
             frames: counters.frames.get(),
             replies: counters.replies.get(),
             bytes_in: counters.bytes_in.get(),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Counters {
     pub(crate) accepted: Counter,
     pub(crate) refused: Counter,
+    pub(crate) turned_away: Counter,
     pub(crate) frames: Counter,
     pub(crate) replies: Counter,
     pub(crate) bytes_in: Counter,
@@ -43,6 +44,8 @@ pub struct NetStats {
     pub accepted: u64,
     /// Connections refused by a limit or for want of descriptors.
     pub refused: u64,
+    /// Connections that the service did not admit.
+    pub turned_away: u64,
     /// Complete frames read.
     pub frames: u64,
     /// Replies put into a connection's output.

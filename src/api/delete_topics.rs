@@ -11,8 +11,11 @@ use seawall_net::wire::messages::{DeleteTopicsRequest, DeleteTopicsResponse};
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text, topic_id_from_wire, topic_id_to_wire};
 use crate::security::acl::Operation;
+use crate::security::quota::Mutations;
 use crate::topics::Topic;
 
+/// The lowest version that is refused what is beyond its quota (KIP-599).
+const STRICT_FROM: i16 = 5;
 /// The lowest version that takes ids (KIP-516).
 const IDS_FROM: i16 = 6;
 
@@ -39,11 +42,12 @@ impl Named {
 
 fn respond(asked: &Asked<'_>, request: &DeleteTopicsRequest) -> DeleteTopicsResponse {
     let mut response = DeleteTopicsResponse::default();
+    let mutations = asked.mutations(asked.version >= STRICT_FROM);
     for named in named(request, asked.version) {
         let mut row = DeletableTopicResult::default();
         row.name = named.name.as_deref().map(text);
         row.topic_id = named.id;
-        match delete(asked, &named) {
+        match delete(asked, &named, mutations.as_ref()) {
             Ok(topic) => {
                 row.name = Some(text(&topic.name));
                 row.topic_id = topic_id_to_wire(topic.id);
@@ -56,6 +60,7 @@ fn respond(asked: &Asked<'_>, request: &DeleteTopicsRequest) -> DeleteTopicsResp
         }
         response.responses.push(row);
     }
+    response.throttle_time_ms = mutations.map_or(0, |mutations| mutations.throttle_ms());
     response
 }
 
@@ -76,7 +81,11 @@ fn named(request: &DeleteTopicsRequest, version: i16) -> Vec<Named> {
     named.collect()
 }
 
-fn delete(asked: &Asked<'_>, named: &Named) -> Result<Arc<Topic>, (ErrorCode, Option<String>)> {
+fn delete(
+    asked: &Asked<'_>,
+    named: &Named,
+    mutations: Option<&Mutations<'_>>,
+) -> Result<Arc<Topic>, (ErrorCode, Option<String>)> {
     if !asked.broker.config.delete_topics {
         return Err((ErrorCode::TopicDeletionDisabled, None));
     }
@@ -91,6 +100,11 @@ fn delete(asked: &Asked<'_>, named: &Named) -> Result<Arc<Topic>, (ErrorCode, Op
         None => access.with_id(&map, Operation::Delete, topic_id_from_wire(named.id)),
     };
     let topic = found.map_err(|code| (code, None))?;
+    let takes = |mutations: &Mutations<'_>| mutations.take(topic.partitions.len());
+    if !mutations.is_none_or(takes) {
+        let why = "The throttling quota has been exceeded.".to_owned();
+        return Err((ErrorCode::ThrottlingQuotaExceeded, Some(why)));
+    }
     asked
         .broker
         .delete_topic(topic)

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use seawall_net::Flow;
 use seawall_net::wire::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use seawall_net::wire::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use seawall_net::wire::{self, StrBytes};
-use seawall_net::{Flow, ReplySlot};
 
 use super::codes::ErrorCode;
+use super::slot::Slot;
 use super::{Call, MALFORMED, reply, text};
 use crate::logdir::LogDir;
 use crate::partition::Partition;
@@ -110,7 +111,7 @@ struct Gather {
 struct State {
     rows: Vec<DescribeLogDirsResult>,
     left: usize,
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     deadline: Option<Deadline>,
 }
 

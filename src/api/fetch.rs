@@ -12,11 +12,12 @@ mod wait;
 
 use std::sync::Arc;
 
+use seawall_net::Flow;
 use seawall_net::wire::{FetchRequest, FetchResponse};
-use seawall_net::{Flow, ReplySlot};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
+use super::slot::Slot;
 use super::{Call, MALFORMED, UNENCODABLE};
 use crate::broker::Broker;
 use crate::fetch_sessions::{PartKey, TopicKey, Wanted};
@@ -35,8 +36,12 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let may_have = call
+        .client()
+        .and_then(|who| call.broker.quotas.fetch_bytes_max(&who));
     match begin(call.broker, call.access(), &request, version) {
-        Ok(ask) => {
+        Ok(mut ask) => {
+            ask.bound(may_have);
             let fetch = Fetch::new(ask, Arc::clone(&call.broker.fetch_sessions), call.slot);
             call.conn.parked = Parked::new(&fetch);
             fetch.start(
@@ -117,6 +122,12 @@ impl Ask {
         }
     }
 
+    /// Takes no more than a limit lets the reader have at once.
+    fn bound(&mut self, bytes: Option<usize>) {
+        self.max_bytes = self.max_bytes.min(bytes.unwrap_or(usize::MAX));
+        self.min_bytes = self.min_bytes.min(self.max_bytes as u64);
+    }
+
     /// Whether there is a topic from which more may come.
     fn may_wait(&self) -> bool {
         let gone = |part: &AskedPart| part.partition.as_ref().is_err_and(|missing| missing.topic);
@@ -164,7 +175,7 @@ fn partition_of(
     })
 }
 
-fn respond(slot: ReplySlot, version: i16, response: FetchResponse) {
+fn respond(slot: Slot, version: i16, response: FetchResponse) {
     match response.encode(version) {
         Ok(body) => slot.reply(body),
         Err(error) => {

@@ -41,6 +41,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         broker: call.broker,
         session: &call.conn.session,
         api: call.api,
+        client: call.client(),
         version,
     };
     reply(call.slot, &respond(&asked, &request), version);

@@ -10,6 +10,7 @@
 mod acl_wire;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod alter_client_quotas;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
@@ -25,6 +26,7 @@ mod delete_groups;
 mod delete_records;
 mod delete_topics;
 mod describe_acls;
+mod describe_client_quotas;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -58,7 +60,9 @@ mod offset_for_leader_epoch;
 mod offset_rows;
 mod operations;
 mod produce;
+mod quota_wire;
 mod service;
+mod slot;
 mod sync_group;
 mod txn_offset_commit;
 mod update_features;
@@ -71,14 +75,16 @@ use std::sync::atomic::AtomicU64;
 
 use seawall_net::wire::messages::RequestResponsePair;
 use seawall_net::wire::{self, StrBytes};
-use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
+use seawall_net::{Class, CloseReason, ConnInfo, Flow, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
 use crate::security::Session;
+use crate::security::quota::Client;
 use crate::txn::TxnError;
 use crate::workers::Workers;
 use codes::ErrorCode;
+use slot::{Slot, Work};
 
 /// One API as we serve it.
 pub struct Api {
@@ -119,7 +125,7 @@ struct Call<'a> {
     conn: &'a mut Conn,
     api: &'static Api,
     request: Request,
-    slot: ReplySlot,
+    slot: Slot,
 }
 
 const fn api(
@@ -142,7 +148,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 47] = [
+pub static TABLE: [Api; 49] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -217,6 +223,13 @@ pub static TABLE: [Api; 47] = [
         list_partition_reassignments::handle,
     ),
     api(47, "OffsetDelete", 0..=0, offset_delete::handle),
+    api(
+        48,
+        "DescribeClientQuotas",
+        0..=1,
+        describe_client_quotas::handle,
+    ),
+    api(49, "AlterClientQuotas", 0..=1, alter_client_quotas::handle),
     api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
     api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
@@ -278,6 +291,7 @@ where
         broker: call.broker,
         session: &call.conn.session,
         api: call.api,
+        client: call.client(),
         version,
     };
     reply(call.slot, &handle(&asked, &request), version);
@@ -300,12 +314,15 @@ where
     };
     let broker = Arc::clone(call.broker);
     let session = call.conn.session.clone();
+    let client = call.client();
     let (slot, api) = (call.slot, call.api);
     pool.submit(move || {
+        let _work = client.as_ref().map(|who| Work::of(&broker, who));
         let asked = Asked {
             broker: &broker,
             session: &session,
             api,
+            client,
             version,
         };
         reply(slot, &handle(&asked, &request), version);
@@ -318,10 +335,12 @@ struct Asked<'a> {
     broker: &'a Arc<Broker>,
     session: &'a Session,
     api: &'static Api,
+    /// Who pays, where limits are set.
+    client: Option<Client>,
     version: i16,
 }
 
-fn reply<M>(slot: ReplySlot, response: &M, version: i16)
+fn reply<M>(slot: Slot, response: &M, version: i16)
 where
     M: wire::messages::KafkaMessage,
 {

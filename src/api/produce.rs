@@ -22,12 +22,13 @@ use seawall_net::wire::{
     ProducePartitionResponse, ProduceRequest, ProduceResponse, ProduceTopicResponse, RecordError,
     StrBytes, Uuid,
 };
-use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
+use seawall_net::{CloseReason, Flow, Unparker};
 use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
 use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
+use super::slot::Slot;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
@@ -369,12 +370,12 @@ struct AnswerState {
     layout: Layout,
     outcomes: Vec<Option<Result<Stored, PartError>>>,
     open: usize,
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     deadline: Option<Deadline>,
 }
 
 impl Answer {
-    fn new(version: i16, acks: i16, layout: Layout, slot: ReplySlot) -> Arc<Self> {
+    fn new(version: i16, acks: i16, layout: Layout, slot: Slot) -> Arc<Self> {
         let parts = layout.topics.iter().map(|topic| topic.2.len()).sum();
         Arc::new(Self {
             version,
@@ -442,11 +443,13 @@ impl Answer {
         let outcomes = std::mem::take(&mut state.outcomes);
         drop(state);
         drop(deadline);
-        let Some(slot) = slot else { return };
+        let Some(mut slot) = slot else { return };
         if self.acks == 0 {
             return answer_silently(slot, &outcomes);
         }
-        match response(layout, outcomes).encode(self.version) {
+        let mut response = response(layout, outcomes);
+        response.throttle_time_ms = slot.pay_for_produce();
+        match response.encode(self.version) {
             Ok(body) => slot.reply(body),
             Err(error) => {
                 log::error!("Produce: {error}");
@@ -473,7 +476,7 @@ fn append_error(error: &AppendError) -> PartError {
 
 /// acks=0: no answer, ever; an error closes the connection, since nothing else
 /// can tell the producer.
-fn answer_silently(slot: ReplySlot, outcomes: &[Option<Result<Stored, PartError>>]) {
+fn answer_silently(slot: Slot, outcomes: &[Option<Result<Stored, PartError>>]) {
     let failed = outcomes.iter().flatten().find_map(|o| o.as_ref().err());
     match failed {
         None => slot.silent(),

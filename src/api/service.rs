@@ -1,13 +1,16 @@
 //! The broker as the event loops see it: class and dispatch by the table.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_net::wire::RequestHeader;
-use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
+use seawall_net::{Admission, Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
 
+use super::slot::{Slot, Work};
 use super::{Call, Conn, api_versions, fetch, find};
 use crate::broker::Broker;
+use crate::security::quota::Client;
 use crate::security::{Principal, Session};
 
 /// Kafka closes a connection for these; so do we, with the reason in the log.
@@ -27,8 +30,32 @@ impl KafkaService {
     }
 }
 
+/// Who pays for a request; nobody where no limit is set.
+fn client(broker: &Broker, conn: &Conn, request: &Request) -> Option<Client> {
+    broker.quotas.has_limits().then(|| Client {
+        user: conn.session.principal.shared_name(),
+        id: request.header.client_id.clone().unwrap_or_default(),
+    })
+}
+
+impl Call<'_> {
+    /// Who pays for this request; nobody where no limit is set.
+    pub(super) fn client(&self) -> Option<Client> {
+        client(self.broker, self.conn, &self.request)
+    }
+}
+
 impl Service for KafkaService {
     type Conn = Conn;
+
+    fn admit(&self, address: IpAddr, _listener: usize) -> Admission {
+        let wait = self.broker.quotas.connect(address);
+        if wait.is_zero() {
+            Admission::Yes
+        } else {
+            Admission::CloseAfter(wait)
+        }
+    }
 
     fn opened(&self, info: &ConnInfo) -> Conn {
         // A plaintext listener has no login to wait for.
@@ -62,6 +89,15 @@ impl Service for KafkaService {
             return Flow::Done;
         };
         api.requests.fetch_add(1, Ordering::Relaxed);
+        let client = client(&self.broker, conn, &request);
+        let _work = client.as_ref().map(|who| Work::of(&self.broker, who));
+        let slot = match client {
+            None => Slot::free(slot),
+            Some(client) => {
+                let about = (api.key, request.header.api_version, request.body.len());
+                Slot::tolled(slot, &self.broker, client, about)
+            }
+        };
         (api.handle)(Call {
             broker: &self.broker,
             conn,

@@ -316,6 +316,20 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .dynamic()
         .doc("Connections open at a time from one address."),
+    unset("max.connections.per.ip.overrides", Kind::List)
+        .doc("Connections open at a time from certain addresses, as host:count separated by commas."),
+    row("quota.window.num", Kind::Int, "11")
+        .range(Range::Whole(2, 1_000))
+        .doc("Samples over which rates of clients are measured."),
+    row("quota.window.size.seconds", Kind::Int, "1")
+        .range(Range::Whole(1, 3_600))
+        .doc("How long each of those samples is."),
+    row("controller.quota.window.num", Kind::Int, "11")
+        .range(Range::Whole(1, 1_000))
+        .doc("Samples over which the creation and deletion of partitions is measured."),
+    row("controller.quota.window.size.seconds", Kind::Int, "1")
+        .range(Range::Whole(1, 3_600))
+        .doc("How long each of those samples is."),
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
         .dynamic()

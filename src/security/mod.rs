@@ -5,6 +5,7 @@
 
 pub(crate) mod acl;
 mod authorizer;
+pub(crate) mod quota;
 mod session;
 
 pub(crate) use authorizer::Authorizer;

@@ -10,6 +10,7 @@ mod backpressure;
 mod end;
 mod hostile;
 mod limits;
+mod mute;
 mod order;
 mod parking;
 mod split;

@@ -15,9 +15,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use seawall_net::ReplySlot;
 use seawall_net::wire::FetchPartitionResponse;
 
+use super::super::slot::Slot;
 use super::read::Round;
 use super::{Ask, AskedPart, respond};
 use crate::fetch_sessions::FetchSessions;
@@ -65,7 +65,7 @@ enum Phase {
 }
 
 struct State {
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     phase: Phase,
     keys: Vec<(usize, ReaderKey)>,
     deadline: Option<Deadline>,
@@ -83,7 +83,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(ask: Ask, sessions: Arc<FetchSessions>, slot: ReplySlot) -> Arc<Self> {
+    pub(super) fn new(ask: Ask, sessions: Arc<FetchSessions>, slot: Slot) -> Arc<Self> {
         Arc::new(Self {
             sessions,
             seen_bytes: ask.parts.iter().map(|_| AtomicU64::new(0)).collect(),
@@ -214,7 +214,7 @@ impl Fetch {
     }
 
     /// F1, F3: takes the slot, and the registrations and the deadline back.
-    fn close(&self, mut state: MutexGuard<'_, State>) -> Option<ReplySlot> {
+    fn close(&self, mut state: MutexGuard<'_, State>) -> Option<Slot> {
         let slot = state.slot.take();
         let keys = std::mem::take(&mut state.keys);
         let deadline = state.deadline.take();

@@ -12,10 +12,14 @@ use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode, StrBytes};
 
 use crate::wait::SOON;
 
+/// The client id of requests that do not care.
+const CLIENT: &str = "test";
+
 /// One connection to the broker. Reads and writes have a deadline; a test that runs into it fails.
 pub struct Raw {
     stream: TcpStream,
     next_correlation: i32,
+    client: String,
 }
 
 impl Raw {
@@ -52,10 +56,18 @@ impl Raw {
         let mut raw = Self {
             stream,
             next_correlation: 1,
+            client: CLIENT.to_owned(),
         };
         raw.patience(SOON);
         raw.stream.set_nodelay(true).expect("set TCP_NODELAY");
         raw
+    }
+
+    /// Calls itself by that client id from now on.
+    #[must_use]
+    pub fn as_client(mut self, client: &str) -> Self {
+        client.clone_into(&mut self.client);
+        self
     }
 
     /// Sets how long a read or a write may take.
@@ -87,6 +99,7 @@ impl Raw {
         Self {
             stream: self.stream.try_clone().expect("duplicate the socket"),
             next_correlation: self.next_correlation,
+            client: self.client.clone(),
         }
     }
 
@@ -125,7 +138,7 @@ impl Raw {
     /// When the request can not be encoded at that version: the test is wrong.
     pub fn send<R: KafkaRequest>(&mut self, version: i16, request: &R) -> i32 {
         let correlation = self.correlation();
-        let frame = encode_frame(version, correlation, request);
+        let frame = encode_frame_as(&self.client, version, correlation, request);
         self.send_bytes(&frame);
         correlation
     }
@@ -250,9 +263,18 @@ pub fn request_payload(
 /// When the request can not be encoded at that version: the test is wrong.
 #[must_use]
 pub fn encode_frame<R: KafkaRequest>(version: i16, correlation: i32, request: &R) -> BytesMut {
+    encode_frame_as(CLIENT, version, correlation, request)
+}
+
+fn encode_frame_as<R: KafkaRequest>(
+    client: &str,
+    version: i16,
+    correlation: i32,
+    request: &R,
+) -> BytesMut {
     let mut frame = BytesMut::new();
     let limits = kafka_wire::OutboundFrameLimits::new(256 << 20);
-    let client = Some(StrBytes::from("test"));
+    let client = Some(StrBytes::from(client));
     encode_request(
         &mut frame,
         correlation,
