@@ -6,6 +6,8 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use seawall_net::CloseReason;
+
 use crate::api;
 use crate::cleaner::CleanerCounts;
 use crate::running::Running;
@@ -157,6 +159,19 @@ fn compaction(running: &Running, count: fn(&CleanerCounts) -> &AtomicU64) -> u64
     broker.sum_dirs(|dir| count(&dir.cleaner.counts).load(Ordering::Relaxed))
 }
 
+/// Connections that ended, by the reason: its names are fixed.
+fn closes(running: &Running, out: &mut String) {
+    let name = "seawall_connections_closed_total";
+    let _ = writeln!(
+        out,
+        "# HELP {name} Connections that ended, by the reason.\n# TYPE {name} counter"
+    );
+    let counts = CloseReason::LABELS.iter().zip(running.net_stats().closed);
+    for (reason, count) in counts {
+        let _ = writeln!(out, "{name}{{reason=\"{reason}\"}} {count}");
+    }
+}
+
 /// Answers that held somebody up, by the kind of limit.
 fn quotas(running: &Running, out: &mut String) {
     let name = "seawall_quota_throttles_total";
@@ -201,6 +216,7 @@ pub fn render(running: &Running) -> String {
         let count = api.requests.load(Ordering::Relaxed);
         let _ = writeln!(out, "{requests}{{api=\"{}\"}} {count}", api.name);
     }
+    closes(running, &mut out);
     access(running, &mut out);
     quotas(running, &mut out);
     for metric in TABLE {

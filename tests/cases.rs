@@ -19,6 +19,7 @@ mod cases {
     mod group_retention;
     mod groups;
     mod hostile;
+    mod hostile_load;
     mod idempotence;
     mod log_dirs;
     mod produce;

@@ -58,6 +58,9 @@ pub struct Limits {
     /// Descriptors that connections never take, so that storage can always open a file. At most
     /// half of the process's soft limit is kept back.
     pub descriptors_reserved: usize,
+    /// While other frames wait for room, one that holds room has this long, and after it must be on its
+    /// way to be complete within `frame_deadline`.
+    pub contended_frame_grace: Duration,
     /// A connection that moved no byte for this long, and waits for no answer of ours, is closed
     /// (`connections.max.idle.ms`).
     pub idle_deadline: Duration,
@@ -81,6 +84,7 @@ impl Default for Limits {
             connections_by_address: HashMap::new(),
             connections_per_second_max: 2_000,
             descriptors_reserved: 512,
+            contended_frame_grace: Duration::from_secs(5),
             idle_deadline: Duration::from_secs(600),
             frame_deadline: Duration::from_secs(120),
             linger: Duration::from_secs(1),

@@ -301,6 +301,21 @@ impl<C> Conn<C> {
         }
     }
 
+    /// Whether a frame holds room in the budget and comes too slowly to be complete by its deadline. Only
+    /// asked while others wait for that room.
+    pub(crate) fn hogs(&self, limits: &Limits, now: Instant) -> bool {
+        let (Some((filled, length)), Some(since)) = (self.reader.progress(), self.frame_since)
+        else {
+            return false;
+        };
+        let elapsed = now.saturating_duration_since(since);
+        if self.blocked || self.closing.is_some() || elapsed < limits.contended_frame_grace {
+            return false;
+        }
+        let due = elapsed.as_secs_f64() / limits.frame_deadline.as_secs_f64().max(0.001);
+        (filled as f64) < due * length as f64 || self.moved_at + limits.contended_frame_grace < now
+    }
+
     /// Why the connection must be closed by the clock, if it must.
     pub(crate) fn overdue(&self, limits: &Limits, now: Instant) -> Option<CloseReason> {
         let past = |since: Instant, deadline| now.saturating_duration_since(since) >= deadline;

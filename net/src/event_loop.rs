@@ -385,6 +385,7 @@ impl<S: Service> EventLoop<S> {
 
     /// Says why a connection ended, once, and not for every stranger who sends garbage.
     fn note_close(&mut self, conn: &ConnShared, why: CloseReason) {
+        self.common.counters.closed[why.place()].add(1);
         if why.is_peer_fault() {
             self.common.counters.peer_faults.add(1);
         }
@@ -430,11 +431,16 @@ impl<S: Service> EventLoop<S> {
         }
         self.next_tick = now + self.tick;
         self.pool.trim();
+        let contended = self.common.budget.waiting() > 0;
         for place in 0..self.conns.len() {
             let Some(conn) = &mut self.conns[place] else {
                 continue;
             };
-            match conn.overdue(&self.common.config.limits, now) {
+            let limits = &self.common.config.limits;
+            match conn.overdue(limits, now) {
+                None if contended && conn.hogs(limits, now) => {
+                    self.close(place, CloseReason::FrameDeadline);
+                }
                 None => {}
                 Some(why @ CloseReason::FrameDeadline) => {
                     conn.close_in_order(why);

@@ -443,6 +443,49 @@ impl fmt::Display for CloseReason {
 }
 
 impl CloseReason {
+    /// The reason in a word, for counters: there are as many as [`Self::LABELS`].
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        Self::LABELS[self.place()]
+    }
+
+    /// All labels.
+    pub const LABELS: [&'static str; 14] = [
+        "peer_closed",
+        "peer_reset",
+        "frame_too_long",
+        "frame_too_short",
+        "http",
+        "tls_on_plaintext",
+        "bad_header",
+        "frame_deadline",
+        "idle",
+        "slot_dropped",
+        "panicked",
+        "reply_too_long",
+        "server_stops",
+        "refused_request",
+    ];
+
+    pub(crate) fn place(&self) -> usize {
+        match self {
+            Self::PeerClosed => 0,
+            Self::PeerReset => 1,
+            Self::FrameTooLong { .. } => 2,
+            Self::FrameTooShort { .. } => 3,
+            Self::Http => 4,
+            Self::Tls => 5,
+            Self::BadHeader => 6,
+            Self::FrameDeadline => 7,
+            Self::Idle => 8,
+            Self::SlotDropped => 9,
+            Self::ServicePanicked => 10,
+            Self::ReplyTooLong => 11,
+            Self::ServerStops => 12,
+            Self::Service(_) => 13,
+        }
+    }
+
     /// Whether the peer did something that a sound client does not do.
     #[must_use]
     pub fn is_peer_fault(&self) -> bool {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: Counter,
+    pub(crate) closed: [Counter; 14],
     pub(crate) refused: Counter,
     pub(crate) turned_away: Counter,
     pub(crate) frames: Counter,
@@ -42,6 +43,8 @@ pub struct NetStats {
     pub connections: u64,
     /// Connections accepted.
     pub accepted: u64,
+    /// Connections closed, by [`CloseReason::LABELS`](crate::CloseReason::LABELS).
+    pub closed: [u64; 14],
     /// Connections refused by a limit or for want of descriptors.
     pub refused: u64,
     /// Connections that the service did not admit.

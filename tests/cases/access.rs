@@ -13,7 +13,7 @@ use seawall_testkit::kafka_wire::{
 use seawall_testkit::requests::{self, TopicRef};
 use seawall_testkit::{BatchBuilder, Broker, Raw, Setup, metrics};
 
-use super::access_walk::{ROWS, Row};
+use super::access_walk::{ROWS, Row, commit, open_transaction};
 use super::codes;
 use crate::setup;
 
@@ -158,25 +158,8 @@ fn every_api_refuses_who_has_no_rule_and_serves_who_has_exactly_its_rules() {
 
 /// A group and a transactional id, so that there is something to be seen.
 fn fill(admin: &mut Raw) {
-    use seawall_testkit::kafka_wire::{
-        InitProducerIdRequest, OffsetCommitRequest, offset_commit_request,
-    };
-    let mut topic = offset_commit_request::OffsetCommitRequestTopic::default();
-    topic.name = "walled".into();
-    topic.partitions = vec![Default::default()];
-    let mut commit = OffsetCommitRequest::default();
-    commit.group_id = "walled".into();
-    commit.generation_id_or_member_epoch = -1;
-    commit.topics = vec![topic];
-    let answer = admin.call::<OffsetCommitRequest>(8, &commit);
-    assert_eq!(answer.topics[0].partitions[0].error_code, codes::NONE);
-    let mut init = InitProducerIdRequest::default();
-    init.transactional_id = Some("walled".into());
-    init.transaction_timeout_ms = 60_000;
-    init.producer_id = -1;
-    init.producer_epoch = -1;
-    let answer = admin.call::<InitProducerIdRequest>(4, &init);
-    assert_eq!(answer.error_code, codes::NONE);
+    assert_eq!(commit(admin, "walled"), codes::NONE);
+    assert_eq!(open_transaction(admin, "walled"), codes::NONE);
 }
 
 fn walk(broker: &Broker, (admin, stranger): (&mut Raw, &mut Raw), row: &Row, topic: &TopicRef) {

@@ -498,3 +498,26 @@ fn incremental(raw: &mut Raw, kind: i8, name: &str) -> String {
         raw.call::<IncrementalAlterConfigsRequest>(1, &request)
     )
 }
+
+/// Gives a transactional id a producer.
+pub(crate) fn open_transaction(raw: &mut Raw, id: &str) -> i16 {
+    let mut request = InitProducerIdRequest::default();
+    request.transactional_id = Some(id.into());
+    request.transaction_timeout_ms = 60_000;
+    request.producer_id = -1;
+    request.producer_epoch = -1;
+    raw.call::<InitProducerIdRequest>(4, &request).error_code
+}
+
+/// Commits an offset of the topic "walled" for a group, as somebody who is no member.
+pub(crate) fn commit(raw: &mut Raw, group: &str) -> i16 {
+    let mut topic = offset_commit_request::OffsetCommitRequestTopic::default();
+    topic.name = NAME.into();
+    topic.partitions = vec![Default::default()];
+    let mut request = OffsetCommitRequest::default();
+    request.group_id = group.into();
+    request.generation_id_or_member_epoch = -1;
+    request.topics = vec![topic];
+    let answer = raw.call::<OffsetCommitRequest>(8, &request);
+    answer.topics[0].partitions[0].error_code
+}

@@ -5,6 +5,7 @@ use super::index::{Index, Question};
 use super::rule::{Operation, PatternType, Permission, ResourceType, Rule};
 use super::store::RuleStore;
 use crate::cluster::state_file::real_disk;
+use crate::security::quota::QuotaStore;
 
 fn rule(
     (pattern, name): (PatternType, &str),
@@ -225,4 +226,43 @@ fn a_rule_that_could_not_be_stored_does_not_hold() {
     assert_eq!(store.len(), 1);
     let kept: Arc<Index> = Arc::clone(&store.load());
     assert!(may(&kept, "a", HOME, Read, "t"));
+}
+
+/// Files as a disk or a hand may leave them: without a checksum, so that what is changed is read on.
+#[test]
+fn files_of_rules_and_limits_that_are_not_what_was_written_are_errors_and_no_panics() {
+    let acls = br#"{"format":1,"acls":[{"resource":"TOPIC","pattern":"LITERAL","name":"t","principal":"User:a",
+        "host":"*","operation":"READ","permission":"ALLOW"}]}"#;
+    let quotas = br#"{"format":1,"quotas":[{"entity":{"user":{"of":"a"},"clientId":"default"},
+        "limits":{"producer_byte_rate":1024.5,"request_percentage":1e300}}]}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let open = |name: &str, bytes: &[u8]| {
+        std::fs::write(dir.path().join(name), bytes).unwrap();
+        match name {
+            "acls.json" => RuleStore::open(real_disk(), dir.path(), None).map(drop),
+            _ => QuotaStore::open(real_disk(), dir.path(), None).map(drop),
+        }
+    };
+    let mut dice = Dice(0xd15c);
+    for (name, good) in [("acls.json", &acls[..]), ("quotas.json", &quotas[..])] {
+        open(name, good).unwrap();
+        let mut refused = 0;
+        for _ in 0..2_000 {
+            let mut bytes = good.to_vec();
+            for _ in 0..=dice.roll(3) {
+                let at = dice.roll(bytes.len());
+                match dice.roll(4) {
+                    0 => bytes.truncate(at + 1),
+                    1 => bytes[at] ^= 1 << dice.roll(8),
+                    2 => drop(bytes.remove(at.min(bytes.len() - 1))),
+                    _ => bytes.insert(at, b"{}[]\",:9e-\x00\xff"[dice.roll(12)]),
+                }
+                if bytes.is_empty() {
+                    bytes.push(b'{');
+                }
+            }
+            refused += usize::from(open(name, &bytes).is_err());
+        }
+        assert!(refused > 1_000, "{name}: {refused} of 2,000");
+    }
 }

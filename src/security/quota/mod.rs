@@ -14,5 +14,7 @@ mod tests;
 pub(crate) use entity::{Entity, EntityError, QuotaKind};
 pub(crate) use meter::Window;
 pub(crate) use quotas::{Client, Mutations, Quotas, millis};
+#[cfg(test)]
+pub(crate) use store::QuotaStore;
 pub(crate) use store::{Alteration, ChangeError};
 pub(crate) use table::{Match, Wanted};
