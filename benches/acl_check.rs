@@ -5,8 +5,9 @@
 
 #![allow(
     dead_code,
+    missing_docs,
     unused_imports,
-    reason = "the bench needs a part of the two files"
+    reason = "the bench needs a part of the two files, and criterion_group makes functions without comments"
 )]
 
 #[path = "../src/security/acl/index.rs"]
