@@ -32,7 +32,8 @@ use crate::groups::{Groups, Place};
 use crate::health::DirFacts;
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
-use crate::security::{Credentials, CredentialsError, Doors, Session};
+use crate::security::quota::Quotas;
+use crate::security::{Authorizer, Credentials, CredentialsError, Doors, Session};
 use crate::startup::Startup;
 use crate::timer::Timer;
 use crate::topics::{LookupError, Topics};
@@ -89,6 +90,10 @@ pub struct Broker {
     pub counts: RequestCounts,
     /// Deadlines.
     pub timer: Arc<Timer>,
+    /// How much somebody may do.
+    pub(crate) quotas: Quotas,
+    /// Who may do what.
+    pub(crate) authorizer: Authorizer,
     /// The transaction coordinator.
     pub txns: Transactions,
     work: Arc<Workers>,
@@ -137,6 +142,12 @@ impl Broker {
             Arc::clone(&cluster.claim),
         )
         .map_err(OpenError::Credentials)?;
+        let authorizer = Authorizer::open(&config.access, &cluster, &options.disk)
+            .map_err(ClusterError::Catalog)
+            .map_err(OpenError::Cluster)?;
+        let quotas = Quotas::open(&config.access, &cluster, &options.disk)
+            .map_err(ClusterError::Catalog)
+            .map_err(OpenError::Cluster)?;
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
@@ -162,6 +173,8 @@ impl Broker {
             counts: RequestCounts::new(),
             topics,
             timer,
+            quotas,
+            authorizer,
             txns,
             work,
             watchdog,

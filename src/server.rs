@@ -302,6 +302,12 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
             frames_in_flight_bytes_max: bytes(config.queued_request_bytes_max),
             connections_max: count(config.connections_max),
             connections_per_address_max: count(config.connections_per_ip_max),
+            connections_by_address: config
+                .access
+                .connections_by_ip
+                .iter()
+                .map(|(ip, max)| (*ip, count(*max)))
+                .collect(),
             connections_per_second_max: config.connection_rate_max,
             idle_deadline: idle,
             frame_deadline: defaults.frame_deadline.min(idle),

@@ -4,6 +4,8 @@
 //! Kafka itself with `SEAWALL_TEST_KAFKA=<directory with its jars> cargo test --test cases`.
 
 mod cases {
+    mod access;
+    mod access_walk;
     mod admin;
     mod alter;
     pub(crate) mod codes;
@@ -19,12 +21,14 @@ mod cases {
     mod group_retention;
     mod groups;
     mod hostile;
+    mod hostile_load;
     mod idempotence;
     mod log_dirs;
     pub(crate) mod logins;
     mod oauth;
     mod produce;
     mod protocol;
+    mod quotas;
     mod retention;
     mod sasl;
     mod storage;

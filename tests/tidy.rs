@@ -20,6 +20,9 @@ const FILE_LINES_MAX: usize = 800;
 /// Functions that were longer when the rule came: file, name, lines. Numbers here only go down.
 const LONGER_ALREADY: &[(&str, &str, usize)] = &[];
 
+/// The files that need unsafe code, each with its reason. There are none: what needs it is behind nix, mio and rustix.
+const UNSAFE: &[(&str, &str)] = &[];
+
 fn fail_if_any(rule: &str, found: &[String]) {
     assert!(found.is_empty(), "{rule}:\n  {}", found.join("\n  "));
 }
@@ -219,13 +222,42 @@ fn nothing_sleeps_and_nothing_is_left_to_do() {
         "unimplemented!",
         "dbg!",
         "#[ignore]",
-        "unsafe",
     ];
     let found = lines_with(&tree::sources(&tree::OURS), &words);
     fail_if_any(
-        "a sleep, a gap, an ignored test without a reason, or unsafe code",
+        "a sleep, a gap, or an ignored test without a reason",
         &found,
     );
+}
+
+#[test]
+fn unsafe_code_stands_only_in_the_files_that_are_named_for_it() {
+    let sources = tree::sources(&tree::OURS);
+    let is_named = |line: &String| UNSAFE.iter().any(|(path, _)| line.starts_with(path));
+    let mut found = lines_with(&sources, &["unsafe"]);
+    found.retain(|line| !is_named(line));
+    for (path, reason) in UNSAFE {
+        let text = sources.iter().find(|source| source.path == *path);
+        let needs = text.is_some_and(|source| rust::holds_word(&source.code, "unsafe"));
+        if !needs || reason.len() < 20 {
+            found.push(format!("{path} is named without need, or without a reason"));
+        }
+    }
+    // The compiler refuses it too, in every crate that takes the lints of the workspace.
+    for manifest in tree::manifests() {
+        let text = tree::read(&manifest);
+        if !text.contains("[lints]\nworkspace = true") {
+            found.push(format!(
+                "{manifest} does not take the lints of the workspace"
+            ));
+        }
+    }
+    let lints = tree::read("Cargo.toml");
+    assert!(
+        lints.contains("unsafe_code = \"deny\""),
+        "the workspace allows it"
+    );
+    fail_if_any("unsafe code", &found);
 }
 
 #[test]

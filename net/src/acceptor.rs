@@ -9,9 +9,11 @@
 //! A2. A failure of `accept` that took no connection out of the queue is tried again only after a
 //!     pause (d05).
 
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,11 +24,14 @@ use socket2::SockRef;
 
 use crate::config::Limits;
 use crate::mailbox::{Accepted, Mailbox, Message};
-use crate::quota::{Counts, LogLimit, Rate};
+use crate::quota::{Counts, LogLimit, Place, Rate};
+use crate::service::Admission;
 use crate::stats::Counters;
 
 /// Connections accepted before those that are open get their turn.
 const ACCEPTS_PER_TURN: usize = 64;
+/// Connections held before they are closed, so that their clients do not come again at once.
+const TURNED_AWAY_MAX: usize = 1024;
 /// The pause after a failure that will not pass by itself at once.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -40,6 +45,8 @@ pub(crate) struct Acceptor {
     /// emptied politely.
     spare: Option<File>,
     paused_until: Option<Instant>,
+    /// Held unread until their time, then closed.
+    turned_away: BinaryHeap<TurnedAway>,
     log_limit: LogLimit,
     counts: Arc<Counts>,
     counters: Arc<Counters>,
@@ -49,6 +56,35 @@ struct Listening {
     socket: TcpListener,
     /// There may be connections in its queue.
     ready: bool,
+}
+
+/// Asks the service about a connection.
+type Admit<'a> = &'a dyn Fn(IpAddr, usize) -> Admission;
+
+struct TurnedAway {
+    until: Reverse<Instant>,
+    _stream: TcpStream,
+    _place: Place,
+}
+
+impl PartialEq for TurnedAway {
+    fn eq(&self, other: &Self) -> bool {
+        self.until == other.until
+    }
+}
+
+impl Eq for TurnedAway {}
+
+impl PartialOrd for TurnedAway {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for TurnedAway {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.until.cmp(&other.until)
+    }
 }
 
 /// Why the queue of a listener was not emptied.
@@ -76,6 +112,7 @@ impl Acceptor {
             rate: Rate::new(limits.connections_per_second_max, Instant::now()),
             spare: open_spare(),
             paused_until: None,
+            turned_away: BinaryHeap::new(),
             log_limit: LogLimit::new(),
             counts,
             counters,
@@ -101,11 +138,20 @@ impl Acceptor {
     /// When [`Self::accept`] has something to do; `None` if only an event can tell.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         let any = self.listeners.iter().any(|listening| listening.ready);
-        any.then(|| self.paused_until.unwrap_or(now))
+        let accept = any.then(|| self.paused_until.unwrap_or(now));
+        let close = self.turned_away.peek().map(|held| held.until.0);
+        accept.into_iter().chain(close).min()
     }
 
     /// Accepts what there is, within the rate.
-    pub(crate) fn accept(&mut self, now: Instant) {
+    pub(crate) fn accept(&mut self, now: Instant, admit: Admit<'_>) {
+        while self
+            .turned_away
+            .peek()
+            .is_some_and(|held| held.until.0 <= now)
+        {
+            self.turned_away.pop();
+        }
         if self.paused_until.is_some_and(|until| now < until) {
             return;
         }
@@ -114,7 +160,7 @@ impl Acceptor {
             if !self.listeners[listener].ready {
                 continue;
             }
-            match self.accept_from(listener, now) {
+            match self.accept_from(listener, now, admit) {
                 Stop::Empty => self.listeners[listener].ready = false,
                 Stop::Turn => {}
                 Stop::Pause(until) => {
@@ -125,13 +171,16 @@ impl Acceptor {
         }
     }
 
-    fn accept_from(&mut self, listener: usize, now: Instant) -> Stop {
+    fn accept_from(&mut self, listener: usize, now: Instant, admit: Admit<'_>) -> Stop {
         for _ in 0..ACCEPTS_PER_TURN {
             if let Err(again) = self.rate.take(now) {
                 return Stop::Pause(again);
             }
             match self.listeners[listener].socket.accept() {
-                Ok((stream, peer)) => self.hand_out(stream, peer, listener),
+                Ok((stream, peer)) => match admit(peer.ip().to_canonical(), listener) {
+                    Admission::Yes => self.hand_out(stream, peer, listener),
+                    Admission::CloseAfter(time) => self.turn_away(stream, peer, now + time),
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stop::Empty,
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -174,6 +223,24 @@ impl Acceptor {
                 place,
             }));
         }
+    }
+
+    /// Holds a connection until its time; it counts as one meanwhile. Where there is no room to hold it,
+    /// it is closed at once.
+    fn turn_away(&mut self, stream: TcpStream, peer: SocketAddr, until: Instant) {
+        self.counters.turned_away.add(1);
+        if self.turned_away.len() < TURNED_AWAY_MAX
+            && let Ok(place) = self.counts.enter(peer.ip())
+        {
+            self.turned_away.push(TurnedAway {
+                until: Reverse(until),
+                _stream: stream,
+                _place: place,
+            });
+        }
+        self.warn(&format!(
+            "turned a connection from {peer} away: its address connects too often"
+        ));
     }
 
     /// Without a descriptor the kernel keeps the connection in its queue, where the client waits in

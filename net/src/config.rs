@@ -3,7 +3,8 @@
 //! Owns:     names, numbers and reasons of the limits.
 //! Does not: parse configuration files or check what a limit protects.
 
-use std::net::SocketAddr;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,12 +55,17 @@ pub struct Limits {
     pub connections_max: usize,
     /// Connections from one address (`max.connections.per.ip`).
     pub connections_per_address_max: usize,
+    /// Other limits for certain addresses (`max.connections.per.ip.overrides`).
+    pub connections_by_address: HashMap<IpAddr, usize>,
     /// Connections accepted per second (`max.connection.creation.rate`), with a burst of the same
     /// size; more wait in the kernel's backlog.
     pub connections_per_second_max: u32,
     /// Descriptors that connections never take, so that storage can always open a file. At most
     /// half of the process's soft limit is kept back.
     pub descriptors_reserved: usize,
+    /// While other frames wait for room, one that holds room has this long, and after it must be on its
+    /// way to be complete within `frame_deadline`.
+    pub contended_frame_grace: Duration,
     /// A connection that moved no byte for this long, and waits for no answer of ours, is closed
     /// (`connections.max.idle.ms`).
     pub idle_deadline: Duration,
@@ -82,8 +88,10 @@ impl Default for Limits {
             reply_bytes_queued_max: 4 * MIB,
             connections_max: 8_192,
             connections_per_address_max: 4_096,
+            connections_by_address: HashMap::new(),
             connections_per_second_max: 2_000,
             descriptors_reserved: 512,
+            contended_frame_grace: Duration::from_secs(5),
             idle_deadline: Duration::from_secs(600),
             frame_deadline: Duration::from_secs(120),
             handshake_deadline: Duration::from_secs(30),

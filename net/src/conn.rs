@@ -113,6 +113,8 @@ pub(crate) struct Conn<C> {
     replied: bool,
     /// Our last reply tells the peer of the end: it may close first.
     peer_knows: bool,
+    /// Nothing is read or started before then.
+    muted_until: Option<Instant>,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
@@ -151,6 +153,7 @@ impl<C> Conn<C> {
             linger_until: None,
             replied: false,
             peer_knows: false,
+            muted_until: None,
             frame_since: None,
             moved_at: now,
             opened_at: now,
@@ -190,6 +193,11 @@ impl<C> Conn<C> {
     /// Notes the end of a request.
     pub(crate) fn complete(&mut self, seq: u64, outcome: Outcome) {
         self.pending.complete(seq, outcome);
+    }
+
+    /// Nothing is read or started before `until`.
+    pub(crate) fn mute(&mut self, until: Instant) {
+        self.muted_until = self.muted_until.max(Some(until));
     }
 
     /// Hands over the permit that the connection waited for.
@@ -232,6 +240,7 @@ impl<C> Conn<C> {
         if written != Turn::Wait {
             return written;
         }
+        self.muted_until = self.muted_until.filter(|until| context.now < *until);
         self.unblock(context.now);
         let read = self.read(context, scratch);
         self.blocked = !self.may_start(context.limits);
@@ -253,6 +262,7 @@ impl<C> Conn<C> {
             && self.held.is_none()
             && !self.waits_for_budget
             && !self.exclusive
+            && self.muted_until.is_none()
             && self.pending.len() < limits.requests_in_flight_max.max(1)
             && self.output.len() < limits.reply_bytes_queued_max.max(1)
     }
@@ -323,6 +333,21 @@ impl<C> Conn<C> {
         }
     }
 
+    /// Whether a frame holds room in the budget and comes too slowly to be complete by its deadline. Only
+    /// asked while others wait for that room.
+    pub(crate) fn hogs(&self, limits: &Limits, now: Instant) -> bool {
+        let (Some((filled, length)), Some(since)) = (self.reader.progress(), self.frame_since)
+        else {
+            return false;
+        };
+        let elapsed = now.saturating_duration_since(since);
+        if self.blocked || self.closing.is_some() || elapsed < limits.contended_frame_grace {
+            return false;
+        }
+        let due = elapsed.as_secs_f64() / limits.frame_deadline.as_secs_f64().max(0.001);
+        (filled as f64) < due * length as f64 || self.moved_at + limits.contended_frame_grace < now
+    }
+
     /// Why the connection must be closed by the clock, if it must.
     pub(crate) fn overdue(&self, limits: &Limits, now: Instant) -> Option<CloseReason> {
         let past = |since: Instant, deadline| now.saturating_duration_since(since) >= deadline;
@@ -340,6 +365,7 @@ impl<C> Conn<C> {
         let waits_for_us = !self.pending.is_empty()
             || self.parked.is_some()
             || self.held.is_some()
+            || self.muted_until.is_some()
             || self.waits_for_budget;
         let in_frame = self.reader.in_frame() && !self.blocked;
         let idle = !waits_for_us && !in_frame && past(self.moved_at, limits.idle_deadline);
@@ -415,6 +441,7 @@ impl<C> Conn<C> {
     /// Starts the request that waited for the earlier ones, once they are answered.
     fn start_held<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
         if self.pending.is_empty()
+            && self.muted_until.is_none()
             && !self.is_doomed()
             && let Some(request) = self.held.take()
         {

@@ -26,6 +26,7 @@ use crate::buffers::Pool;
 use crate::config::NetConfig;
 use crate::conn::{Conn, Context, Scratch, Turn};
 use crate::mailbox::{Accepted, ConnKey, ConnShared, Mailbox, Message};
+use crate::mutes::Mutes;
 use crate::quota::LogLimit;
 use crate::service::{CloseReason, ConnId, ConnInfo, Service};
 use crate::stats::Counters;
@@ -70,6 +71,7 @@ pub(crate) struct EventLoop<S: Service> {
     freed: Vec<usize>,
     /// Places whose turn it is.
     turns: VecDeque<usize>,
+    mutes: Mutes,
     scratch: Scratch,
     next_tick: Instant,
     tick: Duration,
@@ -104,6 +106,7 @@ impl<S: Service> EventLoop<S> {
             free: Vec::new(),
             freed: Vec::new(),
             turns: VecDeque::new(),
+            mutes: Mutes::default(),
             scratch: Scratch::default(),
             next_tick: Instant::now() + tick,
             tick,
@@ -124,6 +127,7 @@ impl<S: Service> EventLoop<S> {
                 self.work();
             }
             self.accept();
+            self.unmute();
             self.work();
             self.free.append(&mut self.freed); // E1
             self.check_deadlines();
@@ -170,7 +174,8 @@ impl<S: Service> EventLoop<S> {
     fn next_due(&self, now: Instant) -> Option<Instant> {
         let tick = (self.open > 0).then_some(self.next_tick);
         let accept = self.acceptor.as_ref().and_then(|a| a.due(now));
-        tick.into_iter().chain(accept).min()
+        let unmute = self.mutes.due();
+        tick.into_iter().chain(accept).chain(unmute).min()
     }
 
     fn event(&mut self, event: &mio::event::Event) {
@@ -192,7 +197,31 @@ impl<S: Service> EventLoop<S> {
 
     fn accept(&mut self) {
         if let Some(acceptor) = &mut self.acceptor {
-            acceptor.accept(Instant::now());
+            let service = &self.common.service;
+            acceptor.accept(Instant::now(), &|address, listener| {
+                service.admit(address, listener)
+            });
+        }
+    }
+
+    fn mute(&mut self, key: ConnKey, time: Duration) {
+        let until = Instant::now() + time;
+        if let Some(conn) = self.conn_at(key) {
+            conn.mute(until);
+            self.mutes.add(key, until);
+            self.turns.push_back(key.place);
+        }
+    }
+
+    /// Gives those a turn whose time is over (U1).
+    fn unmute(&mut self) {
+        let Some(_) = self.mutes.due() else { return };
+        let now = Instant::now();
+        while let Some((place, id)) = self.mutes.take(now) {
+            let id = ConnId(id);
+            if self.conn_at(ConnKey { place, id }).is_some() {
+                self.turns.push_back(place);
+            }
         }
     }
 
@@ -217,6 +246,7 @@ impl<S: Service> EventLoop<S> {
             Message::Complete(key, seq, outcome) => {
                 self.with(key, |conn| conn.complete(seq, outcome));
             }
+            Message::Mute(key, time) => self.mute(key, time),
             Message::Unpark(key) => self.with(key, Conn::unpark),
             Message::Grant(key, permit) => {
                 let pool = Arc::clone(&self.pool);
@@ -371,6 +401,7 @@ impl<S: Service> EventLoop<S> {
         ) {
             self.common.counters.handshakes_failed.add(1);
         }
+        self.common.counters.closed[why.place()].add(1);
         if why.is_peer_fault() {
             self.common.counters.peer_faults.add(1);
         }
@@ -416,11 +447,16 @@ impl<S: Service> EventLoop<S> {
         }
         self.next_tick = now + self.tick;
         self.pool.trim();
+        let contended = self.common.budget.waiting() > 0;
         for place in 0..self.conns.len() {
             let Some(conn) = &mut self.conns[place] else {
                 continue;
             };
-            match conn.overdue(&self.common.config.limits, now) {
+            let limits = &self.common.config.limits;
+            match conn.overdue(limits, now) {
+                None if contended && conn.hogs(limits, now) => {
+                    self.close(place, CloseReason::FrameDeadline);
+                }
                 None => {}
                 Some(why @ CloseReason::FrameDeadline) => {
                     conn.close_in_order(why);

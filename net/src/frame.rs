@@ -5,7 +5,8 @@
 //! Runs on the net thread of its connection.
 //!
 //! # Invariants
-//! F1. A frame has its whole length reserved before a buffer is made for its body.
+//! F1. A frame has its whole length reserved before a buffer is made for more than its first
+//!     [`STAGED_BYTES_MAX`] bytes, and before it is handed on. Who sends less holds no room that others need.
 //! F2. A buffer grows with the bytes that arrived, never to what a length field claims; only a
 //!     recycled buffer, which costs nothing, may be longer.
 //! F3. After a bad length nothing more is read: there is no way to find the next frame.
@@ -17,6 +18,10 @@ use bytes::Bytes;
 use crate::budget::{Budget, Permit};
 use crate::buffers::{POOLED_BYTES_MIN, Pool};
 use crate::service::CloseReason;
+
+/// Bytes of a frame that are kept before room is reserved for it: small requests are there as a whole
+/// by then, and a peer that claims much and sends a byte a minute gets no share of the budget.
+const STAGED_BYTES_MAX: usize = 16 * 1024;
 
 /// What a reader needs from its surroundings.
 #[derive(Clone, Copy)]
@@ -54,9 +59,52 @@ enum Body {
     /// The length is not known yet.
     #[default]
     None,
-    /// The length is known and waits for the budget.
-    Waiting(usize),
+    /// The length is known, and too little of the frame is there to reserve room for it.
+    Staged(Staged),
+    /// It waits for the budget.
+    Waiting(Staged),
     Partial(Partial),
+}
+
+/// The first bytes of a frame without a share of the budget.
+#[derive(Debug, Default)]
+struct Staged {
+    length: usize,
+    bytes: Vec<u8>,
+}
+
+impl Staged {
+    /// Takes what is missing until room may be reserved; says whether enough is there, counting what is
+    /// left in the input.
+    fn is_enough(&mut self, input: &mut &[u8]) -> bool {
+        let wanted = self.length.min(STAGED_BYTES_MAX);
+        let missing = wanted.saturating_sub(self.bytes.len());
+        if missing <= input.len() {
+            return true;
+        }
+        self.bytes.extend_from_slice(input);
+        *input = &[];
+        false
+    }
+
+    /// With its share of the input, where that is not all of the frame: a whole frame stays in the input,
+    /// for it is started even if its connection breaks.
+    fn and_first_of(mut self, input: &mut &[u8]) -> Self {
+        let missing = STAGED_BYTES_MAX.saturating_sub(self.bytes.len());
+        if self.length > STAGED_BYTES_MAX {
+            let (bytes, left) = input.split_at(missing.min(input.len()));
+            self.bytes.extend_from_slice(bytes);
+            *input = left;
+        }
+        self
+    }
+
+    fn into_partial(self, arrived: usize, permit: Permit, pool: &Arc<Pool>) -> Partial {
+        let arrived = self.bytes.len() + arrived;
+        let mut partial = Partial::new(self.length, arrived, permit, pool);
+        partial.copy(&mut &self.bytes[..]);
+        partial
+    }
 }
 
 /// A frame of which some bytes are there.
@@ -74,6 +122,14 @@ impl FrameReader {
     /// Whether a frame was begun and is not complete.
     pub(crate) fn in_frame(&self) -> bool {
         self.length_got > 0
+    }
+
+    /// How many bytes of how many are there, of a frame that holds room in the budget.
+    pub(crate) fn progress(&self) -> Option<(usize, usize)> {
+        match &self.body {
+            Body::Partial(partial) => Some((partial.filled, partial.length)),
+            _ => None,
+        }
     }
 
     /// Where the next bytes of the frame belong: they may be read into this directly and reported
@@ -94,8 +150,11 @@ impl FrameReader {
 
     /// Hands over the budget's permit after [`Step::NeedBudget`].
     pub(crate) fn grant(&mut self, permit: Permit, pool: &Arc<Pool>) {
-        if let Body::Waiting(length) = self.body {
-            self.body = Body::Partial(Partial::new(length, 0, permit, pool));
+        match std::mem::take(&mut self.body) {
+            Body::Waiting(staged) => {
+                self.body = Body::Partial(staged.into_partial(0, permit, pool));
+            }
+            body => self.body = body,
         }
     }
 
@@ -107,19 +166,28 @@ impl FrameReader {
                 Ok(None) => return Step::NeedBytes,
                 Err(why) => return Step::Bad(why),
             };
+            let bytes = Vec::new();
+            self.body = Body::Staged(Staged { length, bytes });
+        }
+        if let Body::Staged(staged) = &mut self.body {
+            if !staged.is_enough(input) {
+                return Step::NeedBytes;
+            }
+            let staged = std::mem::take(staged);
+            let length = staged.length;
             self.body = match context.budget.try_reserve(length) {
-                Some(permit) if length <= input.len() => {
+                Some(permit) if staged.bytes.is_empty() && length <= input.len() => {
                     return self.whole(input, length, permit, context.pool);
                 }
                 Some(permit) => {
-                    Body::Partial(Partial::new(length, input.len(), permit, context.pool))
+                    Body::Partial(staged.into_partial(input.len(), permit, context.pool))
                 }
-                None => Body::Waiting(length),
+                None => Body::Waiting(staged.and_first_of(input)),
             };
         }
         match &mut self.body {
-            Body::None => Step::NeedBytes,
-            Body::Waiting(length) => Step::NeedBudget(*length),
+            Body::None | Body::Staged(_) => Step::NeedBytes,
+            Body::Waiting(staged) => Step::NeedBudget(staged.length),
             Body::Partial(partial) => {
                 partial.copy(input);
                 self.complete()
@@ -309,11 +377,14 @@ mod tests {
         let mut reader = FrameReader::default();
         let claimed = 100 * 1024 * 1024_i32;
         feed(&mut reader, &claimed.to_be_bytes(), &budget);
+        feed(&mut reader, &[7; STAGED_BYTES_MAX - 1], &budget);
+        assert_eq!(budget.used(), 0, "F1: who drips holds no room");
+        feed(&mut reader, &[7], &budget);
         assert_eq!(budget.used(), 100 * 1024 * 1024, "F1");
-        let mut arrived = 0;
+        let mut arrived = STAGED_BYTES_MAX;
         while arrived < 8 * 1024 * 1024 {
             let room = reader.spare().len();
-            assert!(room <= (16 * 1024).max(arrived), "F2: {room} for {arrived}");
+            assert!(room <= arrived, "F2: {room} for {arrived}");
             reader.filled(room);
             arrived += room;
         }
@@ -326,11 +397,14 @@ mod tests {
         let budget = Budget::new(100);
         let held = budget.try_reserve(80).unwrap();
         let mut reader = FrameReader::default();
-        let step = feed(&mut reader, &[0, 0, 0, 30], &budget);
+        let step = feed(&mut reader, &[0, 0, 0, 30, 7, 7], &budget);
+        assert!(matches!(step, Step::NeedBytes), "{step:?}");
+        let step = feed(&mut reader, &[7; 28], &budget);
         assert!(matches!(step, Step::NeedBudget(30)), "{step:?}");
         drop(held);
         reader.grant(budget.try_reserve(30).unwrap(), &Pool::new());
-        let step = feed(&mut reader, &[7; 30], &budget);
+        // What was not taken while it waited comes again.
+        let step = feed(&mut reader, &[7; 28], &budget);
         let Step::Frame(frame) = step else {
             panic!("{step:?}");
         };

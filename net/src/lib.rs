@@ -16,6 +16,7 @@ mod conn;
 mod event_loop;
 mod frame;
 mod mailbox;
+mod mutes;
 mod quota;
 mod replies;
 mod server;
@@ -31,6 +32,6 @@ pub use tls::TlsSlot;
 pub use config::{Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
-    BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
-    Service, Unparker,
+    Admission, BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request,
+    ResponseBody, Service, Unparker,
 };

@@ -7,12 +7,13 @@
 //! # Invariants
 //! M1. A message that was sent is seen: the sender wakes the thread, or the thread looks at the
 //!     queue once more before it sleeps.
-//! M2. The queue is unbounded but bounded in fact: one message per reply slot, and at most one
+//! M2. The queue is unbounded but bounded in fact: two messages per reply slot, and at most one
 //!     unpark at a time per connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
@@ -47,6 +48,8 @@ pub(crate) enum Message {
     Adopt(Accepted),
     /// A request is complete.
     Complete(ConnKey, u64, Outcome),
+    /// A connection is not to be read for so long.
+    Mute(ConnKey, Duration),
     /// A parked connection may go on.
     Unpark(ConnKey),
     /// The budget has room for the frame that a connection waits to read.

@@ -25,6 +25,7 @@ pub(crate) enum Full {
 pub(crate) struct Counts {
     total_max: usize,
     per_address_max: usize,
+    by_address_max: HashMap<IpAddr, usize>,
     held: Mutex<Held>,
 }
 
@@ -41,6 +42,7 @@ impl Counts {
         Arc::new(Self {
             total_max: limits.connections_max.min(descriptors - reserved),
             per_address_max: limits.connections_per_address_max,
+            by_address_max: limits.connections_by_address.clone(),
             held: Mutex::new(Held::default()),
         })
     }
@@ -56,12 +58,14 @@ impl Counts {
 
     /// Counts a connection, if there is room for it.
     pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Place, Full> {
+        let address = address.to_canonical();
+        let own_max = self.by_address_max.get(&address).copied();
         let mut held = self.held.lock();
         if held.total >= self.total_max {
             return Err(Full::Total);
         }
         let of_address = held.by_address.get(&address).copied().unwrap_or(0);
-        if of_address >= self.per_address_max {
+        if of_address >= own_max.unwrap_or(self.per_address_max) {
             return Err(Full::Address);
         }
         held.total += 1;
@@ -201,6 +205,21 @@ mod tests {
         assert_eq!(counts.enter(b).unwrap_err(), Full::Total);
         drop(first);
         assert!(counts.enter(a).is_ok());
+    }
+
+    #[test]
+    fn some_addresses_have_limits_of_their_own() {
+        let (a, b): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
+        let limits = Limits {
+            connections_per_address_max: 1,
+            connections_by_address: HashMap::from([(a, 2), (b, 0)]),
+            ..Limits::default()
+        };
+        let counts = Counts::new(&limits, 10_000);
+        let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
+        let _held = (counts.enter(a).unwrap(), counts.enter(mapped).unwrap());
+        assert_eq!(counts.enter(a).unwrap_err(), Full::Address);
+        assert_eq!(counts.enter(b).unwrap_err(), Full::Address);
     }
 
     #[test]

@@ -105,7 +105,9 @@ impl Watch {
         NetStats {
             connections: self.counts.total() as u64,
             accepted: counters.accepted.get(),
+            closed: std::array::from_fn(|place| counters.closed[place].get()),
             refused: counters.refused.get(),
+            turned_away: counters.turned_away.get(),
             frames: counters.frames.get(),
             replies: counters.replies.get(),
             bytes_in: counters.bytes_in.get(),

@@ -11,10 +11,10 @@
 //! S3. Completing a slot and waking an unparker never block and may be done from any thread.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -25,6 +25,13 @@ use crate::wire::RequestHeader;
 pub trait Service: Send + Sync + 'static {
     /// The broker's state of one connection.
     type Conn: Send;
+
+    /// Whether a connection from that address, through that listener, may come in. Called on the
+    /// accepting thread; must not block.
+    fn admit(&self, address: IpAddr, listener: usize) -> Admission {
+        let _ = (address, listener);
+        Admission::Yes
+    }
 
     /// A connection was accepted. `info` may be cloned and kept.
     fn opened(&self, info: &ConnInfo) -> Self::Conn;
@@ -52,6 +59,15 @@ pub trait Service: Send + Sync + 'static {
 
     /// The connection is gone; slots completed from now on are dropped.
     fn closed(&self, conn: Self::Conn);
+}
+
+/// What becomes of a connection that was accepted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Admission {
+    /// It is served.
+    Yes,
+    /// It is held for so long, unread, and then closed: closed at once, it would only come again.
+    CloseAfter(Duration),
 }
 
 /// How a request is ordered against the others of its connection.
@@ -120,6 +136,12 @@ impl ResponseBody {
     #[must_use]
     pub fn len(&self) -> usize {
         self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    /// The first bytes, if its first part has that many.
+    #[must_use]
+    pub fn first_bytes<const N: usize>(&self) -> Option<[u8; N]> {
+        self.first.first_chunk().copied()
     }
 
     /// Whether there is no byte in it.
@@ -205,6 +227,13 @@ impl ReplySlot {
     /// Closes the connection once the earlier requests are answered. Nothing further is started.
     pub fn close(self, why: CloseReason) {
         self.complete(Outcome::Close(why));
+    }
+
+    /// Has the connection not be read for so long from now on, and nothing started on it. Said before
+    /// the slot is completed, it holds for whatever stands behind this request.
+    pub fn mute(&self, time: Duration) {
+        let conn = &self.conn;
+        conn.mailbox.send(Message::Mute(conn.key(), time));
     }
 
     /// Whether an answer could still be delivered.
@@ -447,6 +476,55 @@ impl fmt::Display for CloseReason {
 }
 
 impl CloseReason {
+    /// The reason in a word, for counters: there are as many as [`Self::LABELS`].
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        Self::LABELS[self.place()]
+    }
+
+    /// All labels.
+    pub const LABELS: [&'static str; 17] = [
+        "peer_closed",
+        "peer_reset",
+        "frame_too_long",
+        "frame_too_short",
+        "http",
+        "tls_on_plaintext",
+        "bad_header",
+        "frame_deadline",
+        "idle",
+        "slot_dropped",
+        "panicked",
+        "reply_too_long",
+        "server_stops",
+        "refused_request",
+        "not_tls",
+        "tls_refused",
+        "handshake_deadline",
+    ];
+
+    pub(crate) fn place(&self) -> usize {
+        match self {
+            Self::PeerClosed => 0,
+            Self::PeerReset => 1,
+            Self::FrameTooLong { .. } => 2,
+            Self::FrameTooShort { .. } => 3,
+            Self::Http => 4,
+            Self::Tls => 5,
+            Self::BadHeader => 6,
+            Self::FrameDeadline => 7,
+            Self::Idle => 8,
+            Self::SlotDropped => 9,
+            Self::ServicePanicked => 10,
+            Self::ReplyTooLong => 11,
+            Self::ServerStops => 12,
+            Self::Service(_) => 13,
+            Self::NotTls => 14,
+            Self::TlsRefused(_) => 15,
+            Self::HandshakeDeadline => 16,
+        }
+    }
+
     /// Whether the peer did something that a sound client does not do.
     #[must_use]
     pub fn is_peer_fault(&self) -> bool {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) accepted: Counter,
+    pub(crate) closed: [Counter; 17],
     pub(crate) refused: Counter,
+    pub(crate) turned_away: Counter,
     pub(crate) frames: Counter,
     pub(crate) replies: Counter,
     pub(crate) bytes_in: Counter,
@@ -44,8 +46,12 @@ pub struct NetStats {
     pub connections: u64,
     /// Connections accepted.
     pub accepted: u64,
+    /// Connections closed, by [`CloseReason::LABELS`](crate::CloseReason::LABELS).
+    pub closed: [u64; 17],
     /// Connections refused by a limit or for want of descriptors.
     pub refused: u64,
+    /// Connections that the service did not admit.
+    pub turned_away: u64,
     /// Complete frames read.
     pub frames: u64,
     /// Replies put into a connection's output.

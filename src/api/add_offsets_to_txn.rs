@@ -7,6 +7,7 @@ use seawall_net::wire;
 use seawall_net::wire::messages::{AddOffsetsToTxnRequest, AddOffsetsToTxnResponse};
 
 use super::{Call, MALFORMED, reply, txn_code};
+use crate::security::acl::Operation;
 use crate::txn::{Command, Producer};
 
 /// The lowest version that knows `PRODUCER_FENCED`.
@@ -18,6 +19,16 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let access = call.access();
+    let may = access
+        .transactional_id(Operation::Write, request.transactional_id.as_str())
+        .and_then(|()| access.group(Operation::Read, request.group_id.as_str()));
+    if let Err(code) = may {
+        let mut refused = AddOffsetsToTxnResponse::default();
+        refused.error_code = code.code();
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let command = Command::Add {
         producer: Producer::new(request.producer_id, request.producer_epoch),
         partitions: BTreeSet::new(),

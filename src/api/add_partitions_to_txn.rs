@@ -18,9 +18,11 @@ use seawall_net::wire::messages::{AddPartitionsToTxnRequest, AddPartitionsToTxnR
 use seawall_storage::PartitionIndex;
 
 use super::codes::ErrorCode;
+use super::gates::{self, Access};
 use super::gather::Gather;
 use super::{Call, MALFORMED, reply, txn_code};
 use crate::broker::Broker;
+use crate::security::acl::Operation;
 use crate::txn::{Command, Producer, TxnError, TxnPartition};
 
 /// The lowest version with many transactions in one request.
@@ -34,6 +36,16 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let access = call.access();
+    if version >= BATCH_FROM
+        && let Err(code) = access.cluster(Operation::ClusterAction)
+    {
+        let mut refused = AddPartitionsToTxnResponse::default();
+        refused.error_code = code.code();
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
+    let access = gates::access(call.broker, call.conn, call.api);
     let slot = call.slot;
     let response = AddPartitionsToTxnResponse::default();
     let gather = Gather::new(response, move |response| reply(slot, &response, version));
@@ -43,7 +55,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         one.producer_id = request.v3_and_below_producer_id;
         one.producer_epoch = request.v3_and_below_producer_epoch;
         one.topics = request.v3_and_below_topics;
-        add(call.broker, &one, version, move |rows| {
+        add(call.broker, access, (&one, version), move |rows| {
             gather.with(|response| response.results_by_topic_v3_and_below = rows);
         });
         return Flow::Done;
@@ -53,7 +65,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         result.transactional_id = one.transactional_id.clone();
         gather.with(|response| response.results_by_transaction.push(result));
         let gather = Arc::clone(&gather);
-        add(call.broker, &one, version, move |rows| {
+        add(call.broker, access, (&one, version), move |rows| {
             gather.with(|response| {
                 if let Some(result) = response.results_by_transaction.get_mut(place) {
                     result.topic_results = rows;
@@ -67,11 +79,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 /// Adds the partitions of one transaction, or looks whether they were added.
 fn add(
     broker: &Arc<Broker>,
-    one: &AddPartitionsToTxnTransaction,
-    version: i16,
+    access: Access<'_>,
+    (one, version): (&AddPartitionsToTxnTransaction, i16),
     then: impl FnOnce(Vec<AddPartitionsToTxnTopicResult>) + Send + 'static,
 ) {
-    let found = find_all(broker, &one.topics);
+    let id = one.transactional_id.as_str();
+    let may = access.transactional_id(Operation::Write, id);
+    let found = find_all(broker, access, may, &one.topics);
     let mut rows = rows(&one.topics, &found);
     // One that is not there spoils the others: nothing is added.
     if found.iter().any(Result::is_err) {
@@ -79,7 +93,6 @@ fn add(
     }
     let partitions: Vec<TxnPartition> = found.into_iter().flatten().collect();
     let producer = Producer::new(one.producer_id, one.producer_epoch);
-    let id = one.transactional_id.as_str();
     let known = move |error| txn_code(error, version >= FENCED_FROM);
     if one.verify_only {
         let verified = partitions
@@ -105,15 +118,17 @@ fn add(
 
 fn find_all(
     broker: &Broker,
+    access: Access<'_>,
+    may: Result<(), ErrorCode>,
     topics: &[AddPartitionsToTxnTopic],
 ) -> Vec<Result<TxnPartition, ErrorCode>> {
     let map = broker.topics.load();
     let mut all = Vec::new();
     for topic in topics {
-        let found = map.named(topic.name.as_str());
+        let name = topic.name.as_str();
+        let found = may.and_then(|()| access.named(&map, Operation::Write, name));
         for index in &topic.partitions {
-            let topic = found.map_err(|error| ErrorCode::from(&error));
-            all.push(topic.and_then(|topic| {
+            all.push(found.and_then(|topic| {
                 let there = topic.has_partition(*index);
                 let partition = TxnPartition::new(&topic.name, topic.id, PartitionIndex(*index));
                 there

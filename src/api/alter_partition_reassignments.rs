@@ -12,6 +12,7 @@ use seawall_net::wire::messages::{
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
@@ -26,6 +27,10 @@ fn respond(
     let mut response = AlterPartitionReassignmentsResponse::default();
     if asked.version >= 1 {
         response.allow_replication_factor_change = request.allow_replication_factor_change;
+    }
+    if let Err(code) = asked.access().cluster(Operation::Alter) {
+        response.error_code = code.code();
+        return response;
     }
     for topic in &request.topics {
         let mut result = ReassignableTopicResponse::default();

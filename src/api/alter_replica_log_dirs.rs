@@ -11,12 +11,14 @@ use seawall_net::wire::messages::{AlterReplicaLogDirsRequest, AlterReplicaLogDir
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
 }
 
 fn respond(asked: &Asked<'_>, request: &AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse {
+    let may = asked.access().cluster(Operation::Alter);
     let mut topics: BTreeMap<String, Vec<AlterReplicaLogDirPartitionResult>> = BTreeMap::new();
     for dir in &request.dirs {
         for topic in &dir.topics {
@@ -24,7 +26,8 @@ fn respond(asked: &Asked<'_>, request: &AlterReplicaLogDirsRequest) -> AlterRepl
             for index in &topic.partitions {
                 let mut row = AlterReplicaLogDirPartitionResult::default();
                 row.partition_index = *index;
-                let started = start(asked, dir.path.as_str(), topic.name.as_str(), *index);
+                let started =
+                    may.and_then(|()| start(asked, dir.path.as_str(), topic.name.as_str(), *index));
                 row.error_code = started.err().unwrap_or(ErrorCode::None).code();
                 rows.push(row);
             }

@@ -16,6 +16,7 @@ use seawall_net::wire::messages::{
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
+use crate::security::acl::Operation;
 use crate::security::sasl::scram::{Credential, Hash, ITERATIONS_MAX, ITERATIONS_MIN};
 use crate::security::{CredentialsError, NAME_BYTES_MAX, UserKeys};
 
@@ -47,6 +48,9 @@ fn respond(
     asked: &Asked<'_>,
     request: &AlterUserScramCredentialsRequest,
 ) -> AlterUserScramCredentialsResponse {
+    if let Err(refused) = asked.access().cluster(Operation::Alter) {
+        return all_refused(request, (refused, "Cluster authorization failed."));
+    }
     let changes = changes(request);
     let changed = asked.broker.credentials.change(|users| {
         let results = changes.into_iter();
@@ -64,16 +68,22 @@ fn respond(
             .collect(),
         Err(error) => {
             log::warn!("users are not changed: {error}");
-            let refusal = refusal_of(&error);
-            let mut names: Vec<&str> = names(request).collect();
-            names.sort_unstable();
-            names.dedup();
-            names
-                .into_iter()
-                .map(|name| row(name, Some(refusal)))
-                .collect()
+            return all_refused(request, refusal_of(&error));
         }
     };
+    response
+}
+
+fn all_refused(
+    request: &AlterUserScramCredentialsRequest,
+    refusal: Refusal,
+) -> AlterUserScramCredentialsResponse {
+    let mut names: Vec<&str> = names(request).collect();
+    names.sort_unstable();
+    names.dedup();
+    let rows = names.into_iter().map(|name| row(name, Some(refusal)));
+    let mut response = AlterUserScramCredentialsResponse::default();
+    response.results = rows.collect();
     response
 }
 

@@ -7,10 +7,10 @@ use seawall_net::wire::messages::consumer_group_describe_response::{
 use seawall_net::wire::messages::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse};
 
 use super::codes::ErrorCode;
-use super::operations::{self, ON_GROUP};
 use super::{Asked, Call, answer, text, topic_id_to_wire};
 use crate::groups::GroupError;
 use crate::groups::consumer::{ConsumerDescription, DescribedConsumer, Partitions};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 /// The lowest version that tells the protocol of a member.
@@ -32,17 +32,49 @@ fn respond(
     response.groups = groups
         .map(|group| {
             let group = group.as_str();
-            let mut row = match asked.broker.groups.describe_consumer(group) {
-                Ok(description) => described(&description, &topics, asked.version),
-                Err(error) => refused(group, error),
-            };
+            let mut row = row(asked, group, &topics);
             row.group_id = text(group);
-            let asked_for = request.include_authorized_operations;
-            row.authorized_operations = operations::field(asked_for, ON_GROUP);
+            let asked_for = request.include_authorized_operations && row.error_code == 0;
+            row.authorized_operations = asked.access().on_group(asked_for, group);
             row
         })
         .collect();
     response
+}
+
+fn row(asked: &Asked<'_>, group: &str, topics: &TopicMap) -> DescribedGroup {
+    if let Err(code) = asked.access().group(Operation::Describe, group) {
+        let mut row = DescribedGroup::default();
+        row.error_code = code.code();
+        return row;
+    }
+    match asked.broker.groups.describe_consumer(group) {
+        Ok(description) => {
+            let row = described(&description, topics, asked.version);
+            hidden(asked, &row).unwrap_or(row)
+        }
+        Err(error) => refused(group, error),
+    }
+}
+
+/// Members tell the names of topics: who may not see one of them sees none of the group.
+fn hidden(asked: &Asked<'_>, row: &DescribedGroup) -> Option<DescribedGroup> {
+    let access = asked.access();
+    let of_member = |member: &Member| {
+        let assigned = [&member.assignment, &member.target_assignment];
+        let assigned = assigned.into_iter().flat_map(|all| &all.topic_partitions);
+        let mut assigned = assigned.map(|topic| &topic.topic_name);
+        let mut names = member.subscribed_topic_names.iter();
+        names.any(|name| !access.sees_topic(name.as_str()))
+            || assigned.any(|name| !access.sees_topic(name.as_str()))
+    };
+    row.members.iter().any(of_member).then(|| {
+        let mut row = DescribedGroup::default();
+        row.error_code = ErrorCode::TopicAuthorizationFailed.code();
+        let why = "The group has described topic(s) that the client is not authorized to describe.";
+        row.error_message = Some(text(why));
+        row
+    })
 }
 
 fn described(group: &ConsumerDescription, topics: &TopicMap, version: i16) -> DescribedGroup {

@@ -11,9 +11,11 @@ use seawall_net::wire::messages::{ConsumerGroupHeartbeatRequest, ConsumerGroupHe
 use seawall_net::wire::{self, StrBytes};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire, topic_id_to_wire};
 use crate::groups::GroupError;
 use crate::groups::consumer::{Beaten, Heartbeat, Partitions};
+use crate::security::acl::Operation;
 
 /// The lowest version in which members choose their ids themselves.
 const OWN_IDS_FROM: i16 = 1;
@@ -31,6 +33,10 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     };
     let broker = Arc::clone(call.broker);
     let interval = broker.groups.config.limits.consumer.heartbeat_interval;
+    if let Err(code) = allowed(call.access(), &request) {
+        reply(call.slot, &refused(code, None), version);
+        return Flow::Done;
+    }
     let slot = call.slot;
     if let Some(why) = contradiction(&request, version) {
         reply(
@@ -56,6 +62,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         broker.groups.beat(group, &beat, Box::new(answer));
     });
     Flow::Done
+}
+
+/// A member may read with the group, and subscribe by name to what it may see.
+fn allowed(access: Access<'_>, request: &ConsumerGroupHeartbeatRequest) -> Result<(), ErrorCode> {
+    access.group(Operation::Read, request.group_id.as_str())?;
+    let mut names = request.subscribed_topic_names.iter().flatten();
+    names.try_for_each(|name| access.topic(Operation::Describe, name.as_str()))
 }
 
 /// What no member may say.

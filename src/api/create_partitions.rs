@@ -10,6 +10,11 @@ use seawall_net::wire::messages::{CreatePartitionsRequest, CreatePartitionsRespo
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
+use crate::security::acl::Operation;
+use crate::security::quota::Mutations;
+
+/// The lowest version that is refused what is beyond its quota (KIP-599).
+const STRICT_FROM: i16 = 3;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let broker = Arc::clone(call.broker);
@@ -18,25 +23,32 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(asked: &Asked<'_>, request: &CreatePartitionsRequest) -> CreatePartitionsResponse {
     let mut response = CreatePartitionsResponse::default();
+    let mutations = asked.mutations(asked.version >= STRICT_FROM);
     for wanted in &request.topics {
         let mut row = CreatePartitionsTopicResult::default();
         row.name = text(wanted.name.as_str());
-        if let Err((code, message)) = grow(asked, wanted, request.validate_only) {
+        if let Err((code, message)) =
+            grow(asked, wanted, (request.validate_only, mutations.as_ref()))
+        {
             row.error_code = code.code();
             row.error_message = Some(text(&message));
         }
         response.results.push(row);
     }
+    response.throttle_time_ms = mutations.map_or(0, |mutations| mutations.throttle_ms());
     response
 }
 
 fn grow(
     asked: &Asked<'_>,
     wanted: &CreatePartitionsTopic,
-    validate_only: bool,
+    (validate_only, mutations): (bool, Option<&Mutations<'_>>),
 ) -> Result<(), (ErrorCode, String)> {
     let map = asked.broker.topics.load();
-    let topic = map.named(wanted.name.as_str());
+    let name = wanted.name.as_str();
+    let allowed = asked.access().topic(Operation::Alter, name);
+    allowed.map_err(|code| (code, String::new()))?;
+    let topic = map.named(name);
     let topic = topic.map_err(|error| (ErrorCode::from(&error), error.to_string()))?;
     let now = i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX);
     if wanted.count <= now {
@@ -49,6 +61,11 @@ fn grow(
     check_assignments(asked, wanted, now)?;
     if validate_only {
         return Ok(());
+    }
+    let added = usize::try_from(wanted.count - now).unwrap_or(0);
+    if !mutations.is_none_or(|mutations| mutations.take(added)) {
+        let why = "The throttling quota has been exceeded.".to_owned();
+        return Err((ErrorCode::ThrottlingQuotaExceeded, why));
     }
     let grown = asked.broker.add_partitions(topic, wanted.count);
     grown.map_err(|error| (ErrorCode::from(&error), error.to_string()))

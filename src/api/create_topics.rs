@@ -14,7 +14,11 @@ use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text, topic_id_to_wire};
 use crate::broker::NewTopic;
 use crate::config::describe_topic;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
+use crate::security::quota::Mutations;
 
+/// The lowest version that is refused what is beyond its quota (KIP-599).
+const STRICT_FROM: i16 = 6;
 /// The lowest version that tells the effective configuration (KIP-525).
 const CONFIGS_FROM: i16 = 5;
 
@@ -26,17 +30,31 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 fn respond(asked: &Asked<'_>, request: &CreateTopicsRequest) -> CreateTopicsResponse {
     let mut response = CreateTopicsResponse::default();
     let twins = twins(request);
+    let access = asked.access();
+    let cluster = (ResourceType::Cluster, CLUSTER_NAME);
+    let any = access.quietly(Operation::Create, cluster);
+    let mutations = asked.mutations(asked.version >= STRICT_FROM);
     for topic in &request.topics {
         let outcome = if twins.contains(topic.name.as_str()) {
             Err(Refusal::new(
                 ErrorCode::InvalidRequest,
                 "Duplicate topic name.",
             ))
+        } else if !any
+            && access
+                .topic(Operation::Create, topic.name.as_str())
+                .is_err()
+        {
+            Err(Refusal::new(
+                ErrorCode::TopicAuthorizationFailed,
+                "Authorization failed.",
+            ))
         } else {
-            create(asked, topic, request.validate_only)
+            create(asked, topic, (request.validate_only, &mutations))
         };
         response.topics.push(result(topic, outcome));
     }
+    response.throttle_time_ms = mutations.map_or(0, |mutations| mutations.throttle_ms());
     response
 }
 
@@ -64,7 +82,7 @@ impl Refusal {
 fn create(
     asked: &Asked<'_>,
     topic: &CreatableTopic,
-    validate_only: bool,
+    (validate_only, mutations): (bool, &Option<Mutations<'_>>),
 ) -> Result<CreatableTopicResult, Refusal> {
     let new = NewTopic {
         name: topic.name.as_str().to_owned(),
@@ -73,6 +91,14 @@ fn create(
         validate_only,
     };
     check_replication(asked, topic)?;
+    let count = usize::try_from(new.partitions).unwrap_or(0);
+    let takes = |mutations: &Mutations<'_>| mutations.take(count);
+    if !validate_only && !mutations.as_ref().is_none_or(takes) {
+        return Err(Refusal::new(
+            ErrorCode::ThrottlingQuotaExceeded,
+            "The throttling quota has been exceeded.",
+        ));
+    }
     let created = asked.broker.create_topic(&new).map_err(|error| Refusal {
         code: ErrorCode::from(&error),
         message: error.to_string(),
@@ -81,7 +107,11 @@ fn create(
     result.topic_id = topic_id_to_wire(created.id);
     result.num_partitions = new.partitions;
     result.replication_factor = 1;
-    if asked.version >= CONFIGS_FROM {
+    if asked.version < CONFIGS_FROM {
+        return Ok(result);
+    }
+    let shown = (ResourceType::Topic, new.name.as_str());
+    if asked.access().quietly(Operation::DescribeConfigs, shown) {
         let entries = describe_topic(&asked.broker.settings(), &created.config);
         let rows = entries.iter().map(|entry| {
             let mut row = CreatableTopicConfigs::default();
@@ -93,6 +123,10 @@ fn create(
             row
         });
         result.configs = Some(rows.collect());
+    } else {
+        result.num_partitions = -1;
+        result.replication_factor = -1;
+        result.topic_config_error_code = ErrorCode::TopicAuthorizationFailed.code();
     }
     Ok(result)
 }

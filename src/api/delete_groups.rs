@@ -10,6 +10,7 @@ use seawall_net::wire::messages::{DeleteGroupsRequest, DeleteGroupsResponse};
 use super::codes::ErrorCode;
 use super::gather::Gather;
 use super::{Call, MALFORMED, reply, text};
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
@@ -17,16 +18,22 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let access = call.access();
     let rows = request.groups_names.iter().map(|group| {
         let mut row = DeletableGroupResult::default();
         row.group_id = text(group.as_str());
+        if let Err(code) = access.group(Operation::Delete, group.as_str()) {
+            row.error_code = code.code();
+        }
         row
     });
     let mut response = DeleteGroupsResponse::default();
     response.results = rows.collect();
+    let allowed: Vec<bool> = response.results.iter().map(|r| r.error_code == 0).collect();
     let slot = call.slot;
     let gather = Gather::new(response, move |response| reply(slot, &response, version));
-    for (place, group) in request.groups_names.iter().enumerate() {
+    let groups = request.groups_names.iter().enumerate();
+    for ((place, group), _) in groups.zip(allowed).filter(|(_, allowed)| *allowed) {
         let gather = Arc::clone(&gather);
         let answer = move |deleted: Result<(), _>| {
             if let Err(error) = deleted {

@@ -13,6 +13,7 @@ use seawall_storage::Offset;
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 /// Stands for the high watermark.
@@ -34,7 +35,7 @@ fn respond(asked: &Asked<'_>, request: &DeleteRecordsRequest) -> DeleteRecordsRe
         for part in &topic.partitions {
             let mut row = DeleteRecordsPartitionResult::default();
             row.partition_index = part.partition_index;
-            match delete(&map, topic.name.as_str(), part) {
+            match delete(asked, &map, topic.name.as_str(), part) {
                 Ok(start) => row.low_watermark = start.get(),
                 Err(code) => {
                     row.low_watermark = NO_OFFSET;
@@ -48,8 +49,13 @@ fn respond(asked: &Asked<'_>, request: &DeleteRecordsRequest) -> DeleteRecordsRe
     response
 }
 
-fn delete(map: &TopicMap, name: &str, part: &DeleteRecordsPartition) -> Result<Offset, ErrorCode> {
-    let topic = map.named(name).map_err(|error| ErrorCode::from(&error))?;
+fn delete(
+    asked: &Asked<'_>,
+    map: &TopicMap,
+    name: &str,
+    part: &DeleteRecordsPartition,
+) -> Result<Offset, ErrorCode> {
+    let topic = asked.access().named(map, Operation::Delete, name)?;
     let partition = topic
         .partition(part.partition_index)
         .map_err(|error| ErrorCode::from(&error))?;

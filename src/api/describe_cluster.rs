@@ -5,7 +5,6 @@ use seawall_net::wire::messages::describe_cluster_response::DescribeClusterBroke
 use seawall_net::wire::messages::{DescribeClusterRequest, DescribeClusterResponse};
 
 use super::codes::ErrorCode;
-use super::operations::{self, ON_CLUSTER};
 use super::{Asked, Call, answer, text};
 
 /// Endpoint type of brokers; the other one, controllers, we have none of
@@ -33,7 +32,7 @@ fn respond(asked: &Asked<'_>, request: &DescribeClusterRequest) -> DescribeClust
     response.brokers = vec![broker];
     response.cluster_id = text(asked.broker.cluster_id());
     response.controller_id = asked.broker.node_id();
-    response.cluster_authorized_operations =
-        operations::field(request.include_cluster_authorized_operations, ON_CLUSTER);
+    let asked_for = request.include_cluster_authorized_operations;
+    response.cluster_authorized_operations = asked.access().on_cluster(asked_for);
     response
 }

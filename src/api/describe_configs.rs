@@ -12,10 +12,12 @@ use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
 use crate::cluster::TopicName;
 use crate::config::{ConfigEntry, describe_broker, describe_topic};
+use crate::security::acl::Operation;
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 const BROKER_LOGGER: i8 = 8;
+const GROUP: i8 = 32;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
@@ -44,6 +46,10 @@ fn entries(
     let settings = &asked.broker.settings();
     match resource.resource_type {
         TOPIC => {
+            asked
+                .access()
+                .topic(Operation::DescribeConfigs, name)
+                .map_err(told)?;
             TopicName::parse(name)
                 .map_err(|e| (ErrorCode::InvalidTopicException, e.to_string()))?;
             let map = asked.broker.topics.load();
@@ -51,7 +57,21 @@ fn entries(
             let topic = topic.map_err(|error| (ErrorCode::from(&error), error.to_string()))?;
             Ok(describe_topic(settings, &topic.config.load()))
         }
-        BROKER => {
+        GROUP => {
+            asked
+                .access()
+                .group(Operation::DescribeConfigs, name)
+                .map_err(told)?;
+            Err(unsupported(GROUP))
+        }
+        BROKER | BROKER_LOGGER => {
+            asked
+                .access()
+                .cluster(Operation::DescribeConfigs)
+                .map_err(told)?;
+            if resource.resource_type == BROKER_LOGGER {
+                return Ok(Vec::new());
+            }
             let ours = asked.broker.node_id().to_string();
             // The empty name stands for the cluster-wide default, which nobody set.
             if name.is_empty() {
@@ -63,12 +83,17 @@ fn entries(
             }
             Ok(describe_broker(settings))
         }
-        BROKER_LOGGER => Ok(Vec::new()),
-        other => Err((
-            ErrorCode::InvalidRequest,
-            format!("Unsupported resource type: {other}"),
-        )),
+        other => Err(unsupported(other)),
     }
+}
+
+fn told(code: ErrorCode) -> Refusal {
+    (code, String::new())
+}
+
+fn unsupported(kind: i8) -> Refusal {
+    let message = format!("Unsupported resource type: {kind}");
+    (ErrorCode::InvalidRequest, message)
 }
 
 /// What of each entry is told.

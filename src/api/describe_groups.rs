@@ -5,10 +5,10 @@ use seawall_net::wire::messages::describe_groups_response::{DescribedGroup, Desc
 use seawall_net::wire::messages::{DescribeGroupsRequest, DescribeGroupsResponse};
 
 use super::codes::ErrorCode;
-use super::operations::{self, ON_GROUP};
 use super::{Asked, Call, answer, text};
 use crate::groups::GroupError;
 use crate::groups::classic::{DescribedMember, Description};
+use crate::security::acl::Operation;
 
 /// The lowest version with the allowed operations.
 const OPERATIONS_FROM: i16 = 3;
@@ -27,19 +27,28 @@ fn respond(asked: &Asked<'_>, request: &DescribeGroupsRequest) -> DescribeGroups
     response.groups = groups
         .map(|group| {
             let group = group.as_str();
-            let mut row = match asked.broker.groups.describe(group) {
-                Ok(description) => described(&description, asked.version),
-                Err(error) => refused(group, error, asked.version),
-            };
+            let mut row = row(asked, group);
             row.group_id = text(group);
             if asked.version >= OPERATIONS_FROM {
-                let asked_for = request.include_authorized_operations;
-                row.authorized_operations = operations::field(asked_for, ON_GROUP);
+                let asked_for = request.include_authorized_operations && row.error_code == 0;
+                row.authorized_operations = asked.access().on_group(asked_for, group);
             }
             row
         })
         .collect();
     response
+}
+
+fn row(asked: &Asked<'_>, group: &str) -> DescribedGroup {
+    if let Err(code) = asked.access().group(Operation::Describe, group) {
+        let mut row = DescribedGroup::default();
+        row.error_code = code.code();
+        return row;
+    }
+    match asked.broker.groups.describe(group) {
+        Ok(description) => described(&description, asked.version),
+        Err(error) => refused(group, error, asked.version),
+    }
 }
 
 fn described(group: &Description, version: i16) -> DescribedGroup {

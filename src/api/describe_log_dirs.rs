@@ -8,19 +8,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use seawall_net::Flow;
 use seawall_net::wire::messages::describe_log_dirs_response::{
     DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
 };
 use seawall_net::wire::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use seawall_net::wire::{self, StrBytes};
-use seawall_net::{Flow, ReplySlot};
 
 use super::codes::ErrorCode;
+use super::slot::Slot;
 use super::{Call, MALFORMED, reply, text};
 use crate::logdir::LogDir;
 use crate::partition::Partition;
+use crate::security::acl::Operation;
 use crate::timer::Deadline;
 
+/// The lowest version that can say that it is refused.
+const ERROR_FROM: i16 = 3;
 /// The lowest version that tells the size of the file system (KIP-827).
 const SPACE_FROM: i16 = 4;
 /// How long a log dir may take to look at its files.
@@ -32,6 +36,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    if let Err(code) = call.access().cluster(Operation::Describe) {
+        let mut refused = DescribeLogDirsResponse::default();
+        if version >= ERROR_FROM {
+            refused.error_code = code.code();
+        }
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let wanted = Wanted::new(&request);
     let dirs: Vec<_> = call.broker.log_dirs().collect();
     let gather = Arc::new(Gather {
@@ -99,7 +111,7 @@ struct Gather {
 struct State {
     rows: Vec<DescribeLogDirsResult>,
     left: usize,
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     deadline: Option<Deadline>,
 }
 

@@ -9,6 +9,7 @@ use seawall_storage::{ProducerEntry, ProducerId};
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 /// Stands for what is not known.
@@ -28,16 +29,20 @@ fn respond(asked: &Asked<'_>, request: &DescribeProducersRequest) -> DescribePro
         rows.name = text(topic.name.as_str());
         let indexes = topic.partition_indexes.iter();
         rows.partitions = indexes
-            .map(|index| row(&map, topic.name.as_str(), *index))
+            .map(|index| row(asked, &map, topic.name.as_str(), *index))
             .collect();
         response.topics.push(rows);
     }
     response
 }
 
-fn row(map: &TopicMap, topic: &str, index: i32) -> PartitionResponse {
+fn row(asked: &Asked<'_>, map: &TopicMap, topic: &str, index: i32) -> PartitionResponse {
     let mut row = PartitionResponse::default();
     row.partition_index = index;
+    if let Err(code) = asked.access().topic(Operation::Read, topic) {
+        row.error_code = code.code();
+        return row;
+    }
     let partition = map.named(topic).and_then(|topic| topic.partition(index));
     match partition {
         Ok(partition) => {

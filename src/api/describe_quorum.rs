@@ -9,6 +9,7 @@ use seawall_net::wire::messages::{DescribeQuorumRequest, DescribeQuorumResponse}
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 
 /// Kafka's name of the log that its controllers agree on.
 const METADATA_TOPIC: &str = "__cluster_metadata";
@@ -21,6 +22,10 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(asked: &Asked<'_>, request: &DescribeQuorumRequest) -> DescribeQuorumResponse {
     let mut response = DescribeQuorumResponse::default();
+    if let Err(code) = asked.access().cluster(Operation::Describe) {
+        response.error_code = code.code();
+        return response;
+    }
     for topic in &request.topics {
         let mut result = TopicData::default();
         result.topic_name = text(topic.topic_name.as_str());

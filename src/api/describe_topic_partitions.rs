@@ -11,10 +11,11 @@ use seawall_net::wire::messages::{
 };
 
 use super::codes::ErrorCode;
-use super::operations::ON_TOPIC;
+use super::gates::Access;
 use super::{Asked, Call, answer, text, topic_id_to_wire};
 use crate::cluster::TopicName;
-use crate::topics::{LookupError, Topic};
+use crate::security::acl::Operation;
+use crate::topics::Topic;
 
 /// Most partitions in one answer (`max.request.partition.size.limit`).
 const PARTITIONS_MAX: usize = 2000;
@@ -28,15 +29,17 @@ fn respond(
     request: &DescribeTopicPartitionsRequest,
 ) -> DescribeTopicPartitionsResponse {
     let map = asked.broker.topics.load();
+    let access = asked.access();
     let mut names: Vec<String> = if request.topics.is_empty() {
-        map.iter().map(|topic| topic.name.to_string()).collect()
+        let shown = map.iter().filter(|topic| access.sees_topic(&topic.name));
+        shown.map(|topic| topic.name.to_string()).collect()
     } else {
         let names = request.topics.iter();
         names.map(|topic| topic.name.as_str().to_owned()).collect()
     };
     names.sort();
     names.dedup();
-    let mut page = Page::new(asked.broker.node_id(), request.response_partition_limit);
+    let mut page = Page::new(asked, request.response_partition_limit);
     let cursor = request.cursor.as_ref();
     let (first, from) = cursor.map_or(("", 0), |c| (c.topic_name.as_str(), c.partition_index));
     if cursor.is_some() && !names.iter().any(|name| name == first) && !request.topics.is_empty() {
@@ -44,9 +47,9 @@ fn respond(
     }
     for name in names.iter().filter(|name| name.as_str() >= first) {
         let from = if name == first { from.max(0) } else { 0 };
-        let done = match map.named(name) {
+        let done = match access.named(&map, Operation::Describe, name) {
             Ok(topic) => page.add(topic, from),
-            Err(error) => page.add_unknown(name, error),
+            Err(code) => page.add_unknown(name, code),
         };
         if !done {
             break;
@@ -68,18 +71,20 @@ fn refused(names: &[String]) -> DescribeTopicPartitionsResponse {
 }
 
 /// An answer that fills up to its limit.
-struct Page {
+struct Page<'a> {
     node: i32,
+    access: Access<'a>,
     left: usize,
     response: DescribeTopicPartitionsResponse,
 }
 
-impl Page {
+impl<'a> Page<'a> {
     /// A limit of 0 or below means 1, as in Kafka.
-    fn new(node: i32, limit: i32) -> Self {
+    fn new(asked: &Asked<'a>, limit: i32) -> Self {
         let limit = usize::try_from(limit).unwrap_or(0);
         Self {
-            node,
+            node: asked.broker.node_id(),
+            access: asked.access(),
             left: limit.clamp(1, PARTITIONS_MAX),
             response: DescribeTopicPartitionsResponse::default(),
         }
@@ -90,7 +95,7 @@ impl Page {
         let mut row = DescribeTopicPartitionsResponseTopic::default();
         row.name = Some(text(&topic.name));
         row.topic_id = topic_id_to_wire(topic.id);
-        row.topic_authorized_operations = ON_TOPIC;
+        row.topic_authorized_operations = self.access.on_topic(true, &topic.name);
         let mut cut_at = None;
         let skip = usize::try_from(from).unwrap_or(0);
         for (index, slot) in (0..).zip(&topic.partitions).skip(skip) {
@@ -124,12 +129,13 @@ impl Page {
         cut_at.is_none()
     }
 
-    fn add_unknown(&mut self, name: &str, error: LookupError) -> bool {
+    fn add_unknown(&mut self, name: &str, code: ErrorCode) -> bool {
         let mut row = DescribeTopicPartitionsResponseTopic::default();
-        let code = if TopicName::parse(name).is_ok() {
-            ErrorCode::from(&error)
-        } else {
+        let unknown = code == ErrorCode::UnknownTopicOrPartition;
+        let code = if unknown && TopicName::parse(name).is_err() {
             ErrorCode::InvalidTopicException
+        } else {
+            code
         };
         row.error_code = code.code();
         row.name = Some(text(name));

@@ -6,7 +6,8 @@ use seawall_net::wire::messages::{DescribeTransactionsRequest, DescribeTransacti
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text, txn_code};
-use crate::txn::Txn;
+use crate::security::acl::Operation;
+use crate::txn::{Txn, TxnPartition};
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
@@ -29,22 +30,28 @@ fn row(asked: &Asked<'_>, id: &str) -> TransactionState {
         row.error_code = ErrorCode::InvalidRequest.code();
         return row;
     }
+    if let Err(code) = asked.access().transactional_id(Operation::Describe, id) {
+        row.error_code = code.code();
+        return row;
+    }
     match asked.broker.txns.get(id) {
-        Ok(Some(txn)) => fill(&mut row, &txn),
+        Ok(Some(txn)) => fill(asked, &mut row, &txn),
         Ok(None) => row.error_code = ErrorCode::TransactionalIdNotFound.code(),
         Err(error) => row.error_code = txn_code(error, true).code(),
     }
     row
 }
 
-fn fill(row: &mut TransactionState, txn: &Txn) {
+fn fill(asked: &Asked<'_>, row: &mut TransactionState, txn: &Txn) {
     let producer = txn.producer();
     row.transaction_state = text(txn.phase.name());
     row.transaction_timeout_ms = txn.timeout_ms;
     row.transaction_start_time_ms = txn.started_ms;
     row.producer_id = producer.id.get();
     row.producer_epoch = producer.epoch.get();
-    for partition in &txn.partitions {
+    let access = asked.access();
+    let is_shown = |partition: &&TxnPartition| access.sees_topic(&partition.topic);
+    for partition in txn.partitions.iter().filter(is_shown) {
         let name = partition.topic.as_str();
         let index = partition.index().get();
         match row

@@ -14,6 +14,7 @@ use super::alter_user_scram_credentials::mechanism_code;
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
 use crate::security::UserKeys;
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
@@ -23,8 +24,12 @@ fn respond(
     asked: &Asked<'_>,
     request: &DescribeUserScramCredentialsRequest,
 ) -> DescribeUserScramCredentialsResponse {
-    let users = asked.broker.credentials.load();
     let mut response = DescribeUserScramCredentialsResponse::default();
+    if let Err(refused) = asked.access().cluster(Operation::Describe) {
+        response.error_code = refused.code();
+        return response;
+    }
+    let users = asked.broker.credentials.load();
     let wanted = request.users.as_deref().unwrap_or_default();
     if wanted.is_empty() {
         response.results = users.iter().map(|(name, keys)| known(name, keys)).collect();

@@ -7,7 +7,11 @@ use seawall_net::wire::messages::{ElectLeadersRequest, ElectLeadersResponse};
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
+
+/// The lowest version that can say that it is refused as a whole.
+const ERROR_FROM: i16 = 1;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
@@ -16,6 +20,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 fn respond(asked: &Asked<'_>, request: &ElectLeadersRequest) -> ElectLeadersResponse {
     let map = asked.broker.topics.load();
     let mut response = ElectLeadersResponse::default();
+    if let Err(code) = asked.access().cluster(Operation::Alter) {
+        // Version 0 has no error for the whole; like Kafka we leave out all rows.
+        if asked.version >= ERROR_FROM {
+            response.error_code = code.code();
+        }
+        return response;
+    }
     // Asked for all partitions, those that have their leader are left out.
     for topic in request.topic_partitions.iter().flatten() {
         let mut result = ReplicaElectionResult::default();

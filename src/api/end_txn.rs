@@ -9,6 +9,7 @@ use seawall_storage::TxnOutcome;
 
 use super::codes::ErrorCode;
 use super::{Call, MALFORMED, reply, txn_code};
+use crate::security::acl::Operation;
 use crate::txn::{Command, Producer, TxnError};
 
 /// The lowest version whose end of a transaction raises the epoch (KIP-890).
@@ -22,6 +23,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let id = request.transactional_id.as_str();
+    if let Err(code) = call.access().transactional_id(Operation::Write, id) {
+        let mut refused = response(Err(TxnError::Unavailable), version);
+        refused.error_code = code.code();
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let command = Command::End {
         producer: Producer::new(request.producer_id, request.producer_epoch),
         outcome: if request.committed {
@@ -33,7 +41,6 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     };
     let slot = call.slot;
     let answer = move |ended| reply(slot, &response(ended, version), version);
-    let id = request.transactional_id.as_str();
     let txns = &call.broker.txns;
     txns.submit(call.broker, id, command, Box::new(answer));
     Flow::Done

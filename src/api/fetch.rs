@@ -12,15 +12,18 @@ mod wait;
 
 use std::sync::Arc;
 
+use seawall_net::Flow;
 use seawall_net::wire::{FetchRequest, FetchResponse};
-use seawall_net::{Flow, ReplySlot};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
+use super::slot::Slot;
 use super::{Call, MALFORMED, UNENCODABLE};
 use crate::broker::Broker;
 use crate::fetch_sessions::{PartKey, TopicKey, Wanted};
 use crate::partition::Partition;
-use crate::topics::{LookupError, Topic, TopicMap};
+use crate::security::acl::Operation;
+use crate::topics::{Topic, TopicMap};
 use wait::Fetch;
 pub(super) use wait::Parked;
 
@@ -33,8 +36,12 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
-    match begin(call.broker, &request, version) {
-        Ok(ask) => {
+    let may_have = call
+        .client()
+        .and_then(|who| call.broker.quotas.fetch_bytes_max(&who));
+    match begin(call.broker, call.access(), &request, version) {
+        Ok(mut ask) => {
+            ask.bound(may_have);
             let fetch = Fetch::new(ask, call.broker, call.request.received, call.slot);
             call.conn.parked = Parked::new(&fetch);
             fetch.start(request.max_wait_ms);
@@ -45,7 +52,12 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 }
 
 /// What is asked, or the answer to a request that asks nothing.
-fn begin(broker: &Broker, request: &FetchRequest, version: i16) -> Result<Ask, FetchResponse> {
+fn begin(
+    broker: &Broker,
+    access: Access<'_>,
+    request: &FetchRequest,
+    version: i16,
+) -> Result<Ask, FetchResponse> {
     if !(0..=1).contains(&request.isolation_level) {
         return Err(FetchResponse {
             error_code: ErrorCode::InvalidRequest.code(),
@@ -55,7 +67,8 @@ fn begin(broker: &Broker, request: &FetchRequest, version: i16) -> Result<Ask, F
     let map = broker.topics.load();
     let begun = session::begin(&broker.fetch_sessions, &map, request, version);
     let begun = begun.map_err(session::refusal)?;
-    Ok(Ask::new(broker, &map, begun, request, version))
+    let found = find_all(access, &map, begun.wanted);
+    Ok(Ask::new(broker, found, begun.context, (request, version)))
 }
 
 /// A fetch request with its partitions looked up.
@@ -79,7 +92,7 @@ struct AskedPart {
 #[derive(Clone, Copy)]
 struct Missing {
     code: ErrorCode,
-    /// There is no such topic. That alone answers no fetch before its time, as
+    /// There is no such topic, or not for this reader. That alone answers no fetch before its time, as
     /// in Kafka: a reader of a deleted topic would ask without a pause.
     topic: bool,
 }
@@ -87,23 +100,10 @@ struct Missing {
 impl Ask {
     fn new(
         broker: &Broker,
-        map: &TopicMap,
-        begun: session::Begun,
-        request: &FetchRequest,
-        version: i16,
+        parts: Vec<AskedPart>,
+        context: session::Context,
+        (request, version): (&FetchRequest, i16),
     ) -> Self {
-        let mut parts: Vec<AskedPart> = Vec::with_capacity(begun.wanted.len());
-        let mut found = Err(LookupError::UnknownTopic);
-        for (key, wanted) in begun.wanted {
-            if parts.last().is_none_or(|last| last.key.topic != key.topic) {
-                found = topic_of(map, &key.topic);
-            }
-            parts.push(AskedPart {
-                partition: partition_of(found, key.index),
-                key,
-                wanted,
-            });
-        }
         let cap = usize::try_from(broker.config.fetch_bytes_max).unwrap_or(usize::MAX);
         let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0).min(cap);
         let min_bytes = u64::try_from(request.min_bytes).unwrap_or(0);
@@ -113,9 +113,15 @@ impl Ask {
             // More than an answer can hold would wait for ever.
             min_bytes: min_bytes.min(max_bytes as u64),
             max_bytes,
-            context: begun.context,
+            context,
             parts,
         }
+    }
+
+    /// Takes no more than a limit lets the reader have at once.
+    fn bound(&mut self, bytes: Option<usize>) {
+        self.max_bytes = self.max_bytes.min(bytes.unwrap_or(usize::MAX));
+        self.min_bytes = self.min_bytes.min(self.max_bytes as u64);
     }
 
     /// Whether there is a topic from which more may come.
@@ -125,28 +131,47 @@ impl Ask {
     }
 }
 
-fn topic_of<'a>(map: &'a TopicMap, key: &TopicKey) -> Result<&'a Arc<Topic>, LookupError> {
+fn find_all(access: Access<'_>, map: &TopicMap, all: Vec<(PartKey, Wanted)>) -> Vec<AskedPart> {
+    let mut parts: Vec<AskedPart> = Vec::with_capacity(all.len());
+    let mut found = Err(ErrorCode::UnknownTopicOrPartition);
+    for (key, wanted) in all {
+        if parts.last().is_none_or(|last| last.key.topic != key.topic) {
+            found = topic_of(access, map, &key.topic);
+        }
+        parts.push(AskedPart {
+            partition: partition_of(found, key.index),
+            key,
+            wanted,
+        });
+    }
+    parts
+}
+
+fn topic_of<'a>(
+    access: Access<'_>,
+    map: &'a TopicMap,
+    key: &TopicKey,
+) -> Result<&'a Arc<Topic>, ErrorCode> {
     match key {
-        TopicKey::Named(name) => map.named(name),
-        TopicKey::Id(id) => map.with_id(*id),
+        TopicKey::Named(name) => access.named(map, Operation::Read, name),
+        TopicKey::Id(id) => access.with_id(map, Operation::Read, *id),
     }
 }
 
 fn partition_of(
-    topic: Result<&Arc<Topic>, LookupError>,
+    topic: Result<&Arc<Topic>, ErrorCode>,
     index: i32,
 ) -> Result<Arc<Partition>, Missing> {
-    let missing = |topic| {
-        move |error: LookupError| Missing {
-            code: ErrorCode::from(&error),
-            topic,
-        }
-    };
-    let partition = topic.map_err(missing(true))?.partition(index);
-    partition.cloned().map_err(missing(false))
+    let partition = topic
+        .map_err(|code| Missing { code, topic: true })?
+        .partition(index);
+    partition.cloned().map_err(|error| Missing {
+        code: ErrorCode::from(&error),
+        topic: false,
+    })
 }
 
-fn respond(slot: ReplySlot, version: i16, response: FetchResponse) {
+fn respond(slot: Slot, version: i16, response: FetchResponse) {
     match response.encode(version) {
         Ok(body) => slot.reply(body),
         Err(error) => {

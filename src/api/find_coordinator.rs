@@ -6,11 +6,13 @@ use seawall_net::wire::messages::{FindCoordinatorRequest, FindCoordinatorRespons
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 
 /// The lowest version that asks for many keys at once (KIP-699).
 const BATCH_FROM: i16 = 4;
-/// Kinds of keys: groups and transactional ids. Share groups have none here.
-const KEY_TYPES: [i8; 2] = [0, 1];
+/// Kinds of keys. Share groups have none here.
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
 /// The lowest version that carries a message.
 const MESSAGE_FROM: i16 = 1;
 
@@ -22,40 +24,49 @@ fn respond(asked: &Asked<'_>, request: &FindCoordinatorRequest) -> FindCoordinat
     let mut response = FindCoordinatorResponse::default();
     let (host, port) = asked.broker.endpoint(asked.session);
     let node = asked.broker.node_id();
-    let error = if KEY_TYPES.contains(&request.key_type) {
-        ErrorCode::None
-    } else {
-        ErrorCode::InvalidRequest
-    };
-    let known = error == ErrorCode::None;
-    let (node, host, port) = if known {
-        (node, host, port)
-    } else {
-        (-1, "", 0)
-    };
-    let port = if known { i32::from(port) } else { -1 };
-    if asked.version < BATCH_FROM {
-        response.error_code = error.code();
-        response.node_id = node;
-        response.host = text(host);
-        response.port = port;
-        if asked.version >= MESSAGE_FROM {
-            response.error_message = Some(text(if known { "NONE" } else { "unknown key type" }));
+    let row = |key: &str| {
+        let mut row = Coordinator::default();
+        row.key = text(key);
+        match check(asked, request.key_type, key) {
+            Ok(()) => {
+                row.node_id = node;
+                row.host = text(host);
+                row.port = i32::from(port);
+                row.error_message = Some(text(""));
+            }
+            Err((code, why)) => {
+                row.error_code = code.code();
+                row.node_id = -1;
+                row.port = -1;
+                row.error_message = Some(text(why));
+            }
         }
+        row
+    };
+    if asked.version >= BATCH_FROM {
+        let keys = request.coordinator_keys.iter();
+        response.coordinators = keys.map(|key| row(key.as_str())).collect();
         return response;
     }
-    let keys = request.coordinator_keys.iter();
-    response.coordinators = keys
-        .map(|key| {
-            let mut row = Coordinator::default();
-            row.key = text(key.as_str());
-            row.error_code = error.code();
-            row.node_id = node;
-            row.host = text(host);
-            row.port = port;
-            row.error_message = Some(text(if known { "" } else { "unknown key type" }));
-            row
-        })
-        .collect();
+    let one = row(request.key.as_str());
+    response.error_code = one.error_code;
+    response.node_id = one.node_id;
+    response.host = one.host;
+    response.port = one.port;
+    if asked.version >= MESSAGE_FROM {
+        let fine = one.error_code == ErrorCode::None.code();
+        let none = || Some(text("NONE"));
+        response.error_message = if fine { none() } else { one.error_message };
+    }
     response
+}
+
+/// Who may not describe it does not learn where it is.
+fn check(asked: &Asked<'_>, kind: i8, key: &str) -> Result<(), (ErrorCode, &'static str)> {
+    let may = match kind {
+        GROUP => asked.access().group(Operation::Describe, key),
+        TRANSACTION => asked.access().transactional_id(Operation::Describe, key),
+        _ => return Err((ErrorCode::InvalidRequest, "unknown key type")),
+    };
+    may.map_err(|code| (code, "not authorized"))
 }

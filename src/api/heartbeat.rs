@@ -6,6 +6,7 @@ use seawall_net::wire::messages::{HeartbeatRequest, HeartbeatResponse};
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer};
 use crate::groups::{Committer, GroupError};
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     answer(call, respond)
@@ -19,6 +20,13 @@ fn respond(asked: &Asked<'_>, request: &HeartbeatRequest) -> HeartbeatResponse {
         instance: instance.map(|instance| instance.as_str().into()),
         generation: request.generation_id,
     };
+    if let Err(code) = asked
+        .access()
+        .group(Operation::Read, request.group_id.as_str())
+    {
+        response.error_code = code.code();
+        return response;
+    }
     let beaten = match request.group_id.as_str() {
         "" => Err(GroupError::InvalidId),
         group => asked.broker.groups.heartbeat(group, &who),

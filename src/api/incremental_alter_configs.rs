@@ -16,9 +16,13 @@ use seawall_net::wire::messages::{
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
 use crate::config::{Kind, describe_topic};
+use crate::security::acl::Operation;
 use crate::topics::Topic;
 
 const TOPIC: i8 = 2;
+const BROKER: i8 = 4;
+const BROKER_LOGGER: i8 = 8;
+const GROUP: i8 = 32;
 
 const SET: i8 = 0;
 const DELETE: i8 = 1;
@@ -78,6 +82,7 @@ fn alter(
 
 /// The topic named by a resource. Settings of the broker are its file's.
 pub(super) fn topic(asked: &Asked<'_>, kind: i8, name: &str) -> Result<Arc<Topic>, Refusal> {
+    allowed(asked, kind, name).map_err(|code| (code, String::new()))?;
     if kind != TOPIC {
         let message = "Only topics have a configuration that can be changed while the broker \
                        runs; its own stands in its file.";
@@ -87,6 +92,16 @@ pub(super) fn topic(asked: &Asked<'_>, kind: i8, name: &str) -> Result<Arc<Topic
     match map.named(name) {
         Ok(topic) => Ok(Arc::clone(topic)),
         Err(error) => Err((ErrorCode::from(&error), error.to_string())),
+    }
+}
+
+fn allowed(asked: &Asked<'_>, kind: i8, name: &str) -> Result<(), ErrorCode> {
+    let access = asked.access();
+    match kind {
+        TOPIC => access.topic(Operation::AlterConfigs, name),
+        GROUP => access.group(Operation::AlterConfigs, name),
+        BROKER | BROKER_LOGGER => access.cluster(Operation::AlterConfigs),
+        _ => Ok(()),
     }
 }
 

@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 
+use seawall_net::wire::StrBytes;
 use seawall_net::wire::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use seawall_net::{Flow, wire};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
 use super::{Call, MALFORMED, reply, txn_code};
 use crate::broker::Broker;
+use crate::security::acl::Operation;
 use crate::txn::{Command, Producer, TxnError};
 
 /// The lowest version that knows `PRODUCER_FENCED`.
@@ -22,10 +25,15 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let may = allowed(call.access(), request.transactional_id.as_ref());
     let slot = call.slot;
     let answer = move |found: Result<Producer, ErrorCode>| {
         reply(slot, &response(found), version);
     };
+    if let Err(code) = may {
+        answer(Err(code));
+        return Flow::Done;
+    }
     if request.enable2_pc || request.keep_prepared_txn {
         // Two-phase commit over several systems is switched off (KIP-939).
         answer(Err(ErrorCode::TransactionalIdAuthorizationFailed));
@@ -55,6 +63,15 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     let txns = &call.broker.txns;
     txns.submit(call.broker, id.as_str(), command, Box::new(told));
     Flow::Done
+}
+
+/// Who may write to any topic may write to it idempotently, as in Kafka.
+fn allowed(access: Access<'_>, id: Option<&StrBytes>) -> Result<(), ErrorCode> {
+    match id {
+        Some(id) => access.transactional_id(Operation::Write, id.as_str()),
+        None if access.some_topic(Operation::Write) => Ok(()),
+        None => access.cluster(Operation::IdempotentWrite),
+    }
 }
 
 fn response(found: Result<Producer, ErrorCode>) -> InitProducerIdResponse {

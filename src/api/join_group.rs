@@ -13,6 +13,7 @@ use super::codes::ErrorCode;
 use super::{Call, MALFORMED, reply, text};
 use crate::groups::GroupError;
 use crate::groups::classic::{Join, JoinRefused, Joined, Protocol};
+use crate::security::acl::Operation;
 
 /// The lowest version with a rebalance timeout of its own.
 const REBALANCE_TIMEOUT_FROM: i16 = 1;
@@ -33,6 +34,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    if let Err(code) = call
+        .access()
+        .group(Operation::Read, request.group_id.as_str())
+    {
+        let response = refused_response(code, request.member_id.as_str(), version);
+        reply(call.slot, &response, version);
+        return Flow::Done;
+    }
     let client_id = call
         .request
         .header
@@ -48,7 +57,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         let answer = move |answer: Result<Joined, JoinRefused>| {
             let response = match answer {
                 Ok(joined) => joined_response(joined, version),
-                Err(refused) => refused_response(&refused, version),
+                Err(JoinRefused { error, member }) => {
+                    refused_response(ErrorCode::from(&error), &member, version)
+                }
             };
             reply(slot, &response, version);
         };
@@ -127,11 +138,11 @@ fn joined_response(joined: Joined, version: i16) -> JoinGroupResponse {
     response
 }
 
-fn refused_response(refused: &JoinRefused, version: i16) -> JoinGroupResponse {
+fn refused_response(code: ErrorCode, member: &str, version: i16) -> JoinGroupResponse {
     let mut response = JoinGroupResponse::default();
-    response.error_code = ErrorCode::from(&refused.error).code();
+    response.error_code = code.code();
     response.generation_id = -1;
-    response.member_id = text(&refused.member);
+    response.member_id = text(member);
     // Nullable only where the type is told too.
     if version < PROTOCOL_TYPE_FROM {
         response.protocol_name = Some(text(""));

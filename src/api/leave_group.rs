@@ -8,6 +8,7 @@ use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
 use crate::groups::GroupError;
 use crate::groups::classic::Leaver;
+use crate::security::acl::Operation;
 
 /// The lowest version that names many members (KIP-345).
 const MANY_FROM: i16 = 3;
@@ -18,6 +19,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(asked: &Asked<'_>, request: &LeaveGroupRequest) -> LeaveGroupResponse {
     let mut response = LeaveGroupResponse::default();
+    if let Err(code) = asked
+        .access()
+        .group(Operation::Read, request.group_id.as_str())
+    {
+        response.error_code = code.code();
+        return response;
+    }
     let leavers = leavers(request, asked.version);
     let left = match request.group_id.as_str() {
         "" => Err(GroupError::InvalidId),

@@ -6,6 +6,7 @@ use seawall_net::wire::messages::{ListConfigResourcesRequest, ListConfigResource
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
@@ -23,6 +24,10 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(asked: &Asked<'_>, request: &ListConfigResourcesRequest) -> ListConfigResourcesResponse {
     let mut response = ListConfigResourcesResponse::default();
+    if let Err(code) = asked.access().cluster(Operation::DescribeConfigs) {
+        response.error_code = code.code();
+        return response;
+    }
     let wanted = match request.resource_types.as_slice() {
         // There are no client metrics resources: telemetry is not offered.
         _ if asked.version < TYPES_FROM => return response,

@@ -1,4 +1,4 @@
-//! ListGroups: all groups, or those in some states or of some types.
+//! ListGroups: all groups that one may describe, or those in some states or of some types.
 
 use seawall_net::Flow;
 use seawall_net::wire::StrBytes;
@@ -7,6 +7,7 @@ use seawall_net::wire::messages::{ListGroupsRequest, ListGroupsResponse};
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 
 /// The lowest version with states (KIP-518).
 const STATES_FROM: i16 = 4;
@@ -27,9 +28,13 @@ fn respond(asked: &Asked<'_>, request: &ListGroupsRequest) -> ListGroupsResponse
         }
     };
     let (states, types) = (&request.states_filter, &request.types_filter);
-    let wanted = listed
-        .iter()
-        .filter(|group| passes(states, group.state) && passes(types, group.kind));
+    let access = asked.access();
+    let all = access.quietly(Operation::Describe, (ResourceType::Cluster, CLUSTER_NAME));
+    let is_shown =
+        |name: &str| all || access.quietly(Operation::Describe, (ResourceType::Group, name));
+    let wanted = listed.iter().filter(|group| {
+        passes(states, group.state) && passes(types, group.kind) && is_shown(&group.name)
+    });
     response.groups = wanted
         .map(|group| {
             let mut row = ListedGroup::default();

@@ -17,6 +17,7 @@ use seawall_storage::{Offset, TimedOffset, Timestamp};
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text};
 use crate::partition::Partition;
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 /// The lowest version that tells the epoch (KIP-320).
@@ -43,15 +44,15 @@ fn respond(asked: &Asked<'_>, request: &ListOffsetsRequest) -> ListOffsetsRespon
         result.name = text(topic.name.as_str());
         for part in &topic.partitions {
             let key = (topic.name.as_str(), part.partition_index);
-            let found = if twins.contains(&key) {
+            let there = if twins.contains(&key) {
                 Err(ErrorCode::InvalidRequest)
             } else {
                 let committed = request.isolation_level == 1;
-                look_up(&map, key.0, part, asked.version, committed)
+                found(asked, &map, key.0, part, committed)
             };
             result
                 .partitions
-                .push(row(part.partition_index, found, asked.version));
+                .push(row(part.partition_index, there, asked.version));
         }
         response.topics.push(result);
     }
@@ -121,18 +122,17 @@ fn brought_by(timestamp: i64) -> i16 {
     }
 }
 
-fn look_up(
+fn found(
+    by: &Asked<'_>,
     map: &TopicMap,
     topic: &str,
     asked: &ListOffsetsPartition,
-    version: i16,
     committed: bool,
 ) -> Result<Option<Found>, ErrorCode> {
-    let partition = map
-        .named(topic)
-        .and_then(|t| t.partition(asked.partition_index));
+    let topic = by.access().named(map, Operation::Describe, topic)?;
+    let partition = topic.partition(asked.partition_index);
     let partition = partition.map_err(|e| ErrorCode::from(&e))?;
-    if version < brought_by(asked.timestamp) {
+    if by.version < brought_by(asked.timestamp) {
         return Err(ErrorCode::UnsupportedVersion);
     }
     check_epoch(partition, asked.current_leader_epoch)?;

@@ -1,4 +1,4 @@
-//! ListTransactions: all transactional ids, or those that pass filters.
+//! ListTransactions: all transactional ids that one may describe, or those that pass filters.
 
 use std::collections::HashSet;
 
@@ -9,6 +9,7 @@ use seawall_net::wire::messages::{ListTransactionsRequest, ListTransactionsRespo
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::{Operation, ResourceType};
 use crate::txn::{Phase, Txn};
 
 /// More than any pattern that a person writes needs.
@@ -40,7 +41,12 @@ fn respond(asked: &Asked<'_>, request: &ListTransactionsRequest) -> ListTransact
         now_ms: asked.broker.txns.now_ms(),
     };
     let all = asked.broker.txns.all();
-    let passing = all.iter().filter(|(id, txn)| filter.passes(id, txn));
+    let access = asked.access();
+    let is_shown =
+        |id: &str| access.quietly(Operation::Describe, (ResourceType::TransactionalId, id));
+    let passing = all
+        .iter()
+        .filter(|(id, txn)| filter.passes(id, txn) && is_shown(id));
     response.transaction_states = passing.map(|(id, txn)| row(id, txn)).collect();
     response
 }

@@ -14,11 +14,12 @@ use seawall_net::wire::messages::metadata_response::{
 use seawall_net::wire::messages::{MetadataRequest, MetadataResponse};
 
 use super::codes::ErrorCode;
-use super::operations::{self, ON_CLUSTER, ON_TOPIC};
+use super::gates::Access;
 use super::{
     Asked, Call, MALFORMED, answer_from, reply, text, topic_id_from_wire, topic_id_to_wire,
 };
 use crate::cluster::TopicName;
+use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::topics::{LookupError, Topic, TopicMap};
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
@@ -30,7 +31,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     if !missing(&call, &request).is_empty() {
         let broker = Arc::clone(call.broker);
         return answer_from(call, &broker.state_workers(), |asked, request| {
-            for name in creatable(&asked.broker.topics.load(), request) {
+            for name in creatable(asked.access(), &asked.broker.topics.load(), request) {
                 asked.broker.auto_create(&name);
             }
             respond(asked, request)
@@ -39,6 +40,8 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     let asked = Asked {
         broker: call.broker,
         session: &call.conn.session,
+        api: call.api,
+        client: call.client(),
         version,
     };
     reply(call.slot, &respond(&asked, &request), version);
@@ -53,10 +56,12 @@ fn missing(call: &Call<'_>, request: &MetadataRequest) -> Vec<String> {
     if !allowed || !call.broker.config.auto_create_topics {
         return Vec::new();
     }
-    creatable(&call.broker.topics.load(), request)
+    creatable(call.access(), &call.broker.topics.load(), request)
 }
 
-fn creatable(map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
+/// Missing topics that the sender may see and create.
+fn creatable(access: Access<'_>, map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
+    let may = |name: &str| access.sees_topic(name) && may_create(access, name);
     let names = request.topics.iter().flatten();
     let names = names.filter_map(|topic| topic.name.as_ref());
     let names = names.map(|name| name.as_str());
@@ -64,9 +69,16 @@ fn creatable(map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
         .filter(|name| {
             matches!(map.named(name), Err(LookupError::UnknownTopic))
                 && TopicName::parse(name).is_ok()
+                && may(name)
         })
         .map(str::to_owned)
         .collect()
+}
+
+fn may_create(access: Access<'_>, name: &str) -> bool {
+    let cluster = (ResourceType::Cluster, CLUSTER_NAME);
+    access.quietly(Operation::Create, cluster)
+        || access.quietly(Operation::Create, (ResourceType::Topic, name))
 }
 
 fn respond(asked: &Asked<'_>, request: &MetadataRequest) -> MetadataResponse {
@@ -81,9 +93,13 @@ fn respond(asked: &Asked<'_>, request: &MetadataRequest) -> MetadataResponse {
     response.brokers = vec![broker];
     response.cluster_id = Some(text(asked.broker.cluster_id()));
     response.controller_id = asked.broker.node_id();
-    response.cluster_authorized_operations =
-        operations::field(request.include_cluster_authorized_operations, ON_CLUSTER);
+    let asked_for = request.include_cluster_authorized_operations;
+    response.cluster_authorized_operations = asked.access().on_cluster(asked_for);
+    let may_create = asked.broker.config.auto_create_topics
+        && (request.allow_auto_topic_creation || asked.version < 4);
     let rows = Rows {
+        access: asked.access(),
+        may_create,
         node: asked.broker.node_id(),
         with_operations: request.include_topic_authorized_operations,
     };
@@ -102,14 +118,20 @@ fn wanted(request: &MetadataRequest, version: i16) -> Option<&[MetadataRequestTo
 }
 
 /// How topics are told.
-struct Rows {
+struct Rows<'a> {
+    access: Access<'a>,
+    /// A missing topic would be created for those who may.
+    may_create: bool,
     node: i32,
     with_operations: bool,
 }
 
-impl Rows {
+impl Rows<'_> {
     fn all(&self, map: &TopicMap) -> Vec<MetadataResponseTopic> {
-        let mut topics: Vec<&Arc<Topic>> = map.iter().collect();
+        let shown = map
+            .iter()
+            .filter(|topic| self.access.sees_topic(&topic.name));
+        let mut topics: Vec<&Arc<Topic>> = shown.collect();
         topics.sort_by(|a, b| a.name.cmp(&b.name));
         topics.into_iter().map(|topic| self.good(topic)).collect()
     }
@@ -117,20 +139,24 @@ impl Rows {
     fn one(&self, map: &TopicMap, asked: &MetadataRequestTopic) -> MetadataResponseTopic {
         let by_id = !asked.topic_id.is_zero();
         let name = asked.name.as_ref().map(|name| name.as_str());
+        let describe = Operation::Describe;
         let found = match name {
-            _ if by_id => map.with_id(topic_id_from_wire(asked.topic_id)),
-            Some(name) => map.named(name),
-            None => Err(LookupError::UnknownTopicId),
+            _ if by_id => {
+                let id = topic_id_from_wire(asked.topic_id);
+                self.access.with_id(map, describe, id)
+            }
+            Some(name) => self.access.named(map, describe, name),
+            None => Err(ErrorCode::UnknownTopicId),
         };
-        let error = match found {
+        let code = match found {
             Ok(topic) => return self.good(topic),
-            Err(error) => error,
+            Err(code) => code,
         };
         let code = match name {
-            Some(name) if !by_id && TopicName::parse(name).is_err() => {
-                ErrorCode::InvalidTopicException
+            Some(name) if !by_id && code == ErrorCode::UnknownTopicOrPartition => {
+                self.missing(name)
             }
-            _ => ErrorCode::from(&error),
+            _ => code,
         };
         let mut row = MetadataResponseTopic::default();
         row.error_code = code.code();
@@ -139,11 +165,23 @@ impl Rows {
         row
     }
 
+    /// What is said of a topic that the sender may see and that is not there.
+    fn missing(&self, name: &str) -> ErrorCode {
+        if TopicName::parse(name).is_err() {
+            ErrorCode::InvalidTopicException
+        } else if self.may_create && !may_create(self.access, name) {
+            let create = self.access.topic(Operation::Create, name);
+            create.err().unwrap_or(ErrorCode::TopicAuthorizationFailed)
+        } else {
+            ErrorCode::UnknownTopicOrPartition
+        }
+    }
+
     fn good(&self, topic: &Topic) -> MetadataResponseTopic {
         let mut row = MetadataResponseTopic::default();
         row.name = Some(text(&topic.name));
         row.topic_id = topic_id_to_wire(topic.id);
-        row.topic_authorized_operations = operations::field(self.with_operations, ON_TOPIC);
+        row.topic_authorized_operations = self.access.on_topic(self.with_operations, &topic.name);
         row.partitions = (0..)
             .zip(&topic.partitions)
             .map(|(index, slot)| {

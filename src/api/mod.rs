@@ -7,8 +7,10 @@
 //! Handlers run on the net thread of their connection and hand blocking work
 //! to a pool. Message types of the wire are named only here and in net.
 
+mod acl_wire;
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod alter_client_quotas;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
@@ -17,11 +19,15 @@ mod api_versions;
 pub mod codes;
 mod consumer_group_describe;
 mod consumer_group_heartbeat;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_acls;
+mod describe_client_quotas;
 mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
@@ -36,6 +42,7 @@ mod end_txn;
 pub mod error;
 mod fetch;
 mod find_coordinator;
+mod gates;
 mod gather;
 mod heartbeat;
 mod incremental_alter_configs;
@@ -55,9 +62,11 @@ mod offset_for_leader_epoch;
 mod offset_rows;
 mod operations;
 mod produce;
+mod quota_wire;
 mod sasl_authenticate;
 mod sasl_handshake;
 mod service;
+mod slot;
 mod sync_group;
 mod txn_offset_commit;
 mod update_features;
@@ -70,14 +79,16 @@ use std::sync::atomic::AtomicU64;
 
 use seawall_net::wire::messages::RequestResponsePair;
 use seawall_net::wire::{self, StrBytes};
-use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
+use seawall_net::{Class, CloseReason, ConnInfo, Flow, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
 use crate::security::Session;
+use crate::security::quota::Client;
 use crate::txn::TxnError;
 use crate::workers::Workers;
 use codes::ErrorCode;
+use slot::{Slot, Work};
 
 /// One API as we serve it.
 pub struct Api {
@@ -94,6 +105,8 @@ pub struct Api {
     pub class: Class,
     /// Whether a client may call it before it has logged in.
     pub before_login: bool,
+    /// What a client must be allowed to do.
+    gate: gates::Gate,
     handle: fn(Call<'_>) -> Flow,
     /// Requests started since the start of the process.
     pub requests: AtomicU64,
@@ -114,8 +127,9 @@ pub struct Conn {
 struct Call<'a> {
     broker: &'a Arc<Broker>,
     conn: &'a mut Conn,
+    api: &'static Api,
     request: Request,
-    slot: ReplySlot,
+    slot: Slot,
 }
 
 const fn api(
@@ -131,13 +145,14 @@ const fn api(
         versions,
         class: Class::Exclusive,
         before_login: false,
+        gate: gates::of(key),
         handle,
         requests: AtomicU64::new(0),
     }
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 48] = [
+pub static TABLE: [Api; 53] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -182,6 +197,9 @@ pub static TABLE: [Api; 48] = [
     api(25, "AddOffsetsToTxn", 0..=4, add_offsets_to_txn::handle),
     api(26, "EndTxn", 0..=5, end_txn::handle),
     api(28, "TxnOffsetCommit", 0..=6, txn_offset_commit::handle),
+    api(29, "DescribeAcls", 1..=3, describe_acls::handle),
+    api(30, "CreateAcls", 1..=3, create_acls::handle),
+    api(31, "DeleteAcls", 1..=3, delete_acls::handle),
     api(32, "DescribeConfigs", 1..=4, describe_configs::handle),
     api(33, "AlterConfigs", 0..=2, alter_configs::handle),
     api(
@@ -217,6 +235,13 @@ pub static TABLE: [Api; 48] = [
         list_partition_reassignments::handle,
     ),
     api(47, "OffsetDelete", 0..=0, offset_delete::handle),
+    api(
+        48,
+        "DescribeClientQuotas",
+        0..=1,
+        describe_client_quotas::handle,
+    ),
+    api(49, "AlterClientQuotas", 0..=1, alter_client_quotas::handle),
     api(
         50,
         "DescribeUserScramCredentials",
@@ -289,6 +314,8 @@ where
     let asked = Asked {
         broker: call.broker,
         session: &call.conn.session,
+        api: call.api,
+        client: call.client(),
         version,
     };
     reply(call.slot, &handle(&asked, &request), version);
@@ -311,11 +338,15 @@ where
     };
     let broker = Arc::clone(call.broker);
     let session = call.conn.session.clone();
-    let slot = call.slot;
+    let client = call.client();
+    let (slot, api) = (call.slot, call.api);
     pool.submit(move || {
+        let _work = client.as_ref().map(|who| Work::of(&broker, who));
         let asked = Asked {
             broker: &broker,
             session: &session,
+            api,
+            client,
             version,
         };
         reply(slot, &handle(&asked, &request), version);
@@ -327,10 +358,13 @@ where
 struct Asked<'a> {
     broker: &'a Arc<Broker>,
     session: &'a Session,
+    api: &'static Api,
+    /// Who pays, where limits are set.
+    client: Option<Client>,
     version: i16,
 }
 
-fn reply<M>(slot: ReplySlot, response: &M, version: i16)
+fn reply<M>(slot: Slot, response: &M, version: i16)
 where
     M: wire::messages::KafkaMessage,
 {

@@ -13,9 +13,9 @@ use seawall_net::wire::messages::{OffsetCommitRequest, OffsetCommitResponse};
 use super::codes::ErrorCode;
 use super::offset_rows::{AskedOffset, Keep};
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire};
-use crate::broker::Broker;
 use crate::groups::{Committer, GroupError, Row};
-use crate::topics::{LookupError, Topic};
+use crate::security::acl::Operation;
+use crate::topics::Topic;
 
 /// The lowest version that names topics by id.
 const IDS_FROM: i16 = 10;
@@ -32,7 +32,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
-    let (rows, mut response) = sort_out(call.broker, &request, version);
+    let may = call
+        .access()
+        .group(Operation::Read, request.group_id.as_str());
+    let (rows, mut response) = sort_out(&call, may, &request);
+    if may.is_err() {
+        reply(call.slot, &response, version);
+        return Flow::Done;
+    }
     let instance = request.group_instance_id.as_ref();
     let who = Committer {
         member: request.member_id.as_str().into(),
@@ -53,12 +60,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     Flow::Done
 }
 
-/// The rows that can be committed, and the answer as it is if they are.
+/// The rows that can be committed, and the answer as it is if they are; none where the group is refused.
 fn sort_out(
-    broker: &Arc<Broker>,
+    call: &Call<'_>,
+    may: Result<(), ErrorCode>,
     request: &OffsetCommitRequest,
-    version: i16,
 ) -> (Vec<Row>, OffsetCommitResponse) {
+    let (broker, access) = (call.broker, call.access());
+    let version = call.request.header.api_version;
     let map = broker.topics.load();
     let retention = request.retention_time_ms;
     let says = version <= RETENTION_UP_TO && retention >= 0;
@@ -66,11 +75,14 @@ fn sort_out(
     let mut rows = Vec::new();
     let mut response = OffsetCommitResponse::default();
     for asked in &request.topics {
-        let topic = if version >= IDS_FROM {
-            map.with_id(topic_id_from_wire(asked.topic_id))
-        } else {
-            map.named(asked.name.as_str())
-        };
+        let topic = may.and_then(|()| {
+            if version >= IDS_FROM {
+                let id = topic_id_from_wire(asked.topic_id);
+                access.with_id(&map, Operation::Read, id)
+            } else {
+                access.named(&map, Operation::Read, asked.name.as_str())
+            }
+        });
         let mut answers = OffsetCommitResponseTopic::default();
         if version >= IDS_FROM {
             answers.topic_id = asked.topic_id;
@@ -84,7 +96,7 @@ fn sort_out(
 }
 
 fn partitions(
-    topic: Result<&Arc<Topic>, LookupError>,
+    topic: Result<&Arc<Topic>, ErrorCode>,
     asked: &OffsetCommitRequestTopic,
     keep: &Keep,
     rows: &mut Vec<Row>,

@@ -15,6 +15,7 @@ use seawall_net::wire::subscription::decode_subscription;
 use super::codes::ErrorCode;
 use super::{Call, MALFORMED, reply, text};
 use crate::groups::GroupError;
+use crate::security::acl::Operation;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
@@ -22,17 +23,30 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    let access = call.access();
+    if let Err(code) = access.group(Operation::Delete, request.group_id.as_str()) {
+        let mut refused = OffsetDeleteResponse::default();
+        refused.error_code = code.code();
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let map = call.broker.topics.load();
     let named = request.topics.iter().flat_map(|topic| {
         let name: Arc<str> = topic.name.as_str().into();
         let partitions = topic.partitions.iter();
         partitions.map(move |row| (Arc::clone(&name), row.partition_index))
     });
-    let is_known = |(name, partition): &(Arc<str>, i32)| match map.named(name) {
-        Ok(topic) => topic.has_partition(*partition),
-        Err(_) => false,
-    };
-    let (known, unknown): (Vec<_>, Vec<_>) = named.partition(is_known);
+    let mut known = Vec::new();
+    let mut refused = Vec::new();
+    for row in named {
+        let topic = access.named(&map, Operation::Read, &row.0);
+        match topic.map(|topic| topic.has_partition(row.1)) {
+            Ok(true) => known.push(row),
+            Ok(false) => refused.push((row, ErrorCode::UnknownTopicOrPartition)),
+            Err(code @ ErrorCode::TopicAuthorizationFailed) => refused.push((row, code)),
+            Err(_) => refused.push((row, ErrorCode::UnknownTopicOrPartition)),
+        }
+    }
     let slot = call.slot;
     let rows = known.clone();
     let answer = move |deleted: Result<Vec<Result<(), GroupError>>, GroupError>| {
@@ -44,9 +58,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
                     Ok(()) => ErrorCode::None,
                     Err(error) => ErrorCode::from(error),
                 });
-                let lost = unknown
-                    .iter()
-                    .map(|row| (row, ErrorCode::UnknownTopicOrPartition));
+                let lost = refused.iter().map(|(row, code)| (row, *code));
                 response.topics = topics(rows.iter().zip(codes).chain(lost));
             }
         }

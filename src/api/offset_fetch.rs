@@ -15,9 +15,11 @@ use seawall_net::wire::messages::offset_fetch_response::{
 use seawall_net::wire::messages::{OffsetFetchRequest, OffsetFetchResponse};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
 use super::{Asked, Call, answer, text, topic_id_from_wire, topic_id_to_wire};
 use crate::groups::{Committed, Committer, Fetched, GroupError};
-use crate::topics::{LookupError, Topic, TopicMap};
+use crate::security::acl::Operation;
+use crate::topics::{Topic, TopicMap};
 
 /// The lowest version with an error for the whole group.
 const ERROR_FROM: i16 = 2;
@@ -59,7 +61,7 @@ fn respond(asked: &Asked<'_>, request: &OffsetFetchRequest) -> OffsetFetchRespon
                 .collect();
         }
         Err(error) => {
-            let code = ErrorCode::from(&error).code();
+            let code = error.code();
             if asked.version >= ERROR_FROM {
                 response.error_code = code;
             } else {
@@ -99,7 +101,7 @@ fn many(
     });
     match Reader::new(asked, group, Some(&who), stable) {
         Ok(reader) => response.topics = reader.read(wanted.as_deref()),
-        Err(error) => response.error_code = ErrorCode::from(&error).code(),
+        Err(code) => response.error_code = code.code(),
     }
     response
 }
@@ -131,7 +133,7 @@ struct Reader<'a> {
     topics: arc_swap::Guard<Arc<TopicMap>>,
     fetched: Fetched,
     stable: bool,
-    _asked: &'a Asked<'a>,
+    access: Access<'a>,
 }
 
 impl<'a> Reader<'a> {
@@ -140,13 +142,15 @@ impl<'a> Reader<'a> {
         group: &str,
         who: Option<&Committer>,
         stable: bool,
-    ) -> Result<Self, GroupError> {
+    ) -> Result<Self, ErrorCode> {
+        asked.access().group(Operation::Describe, group)?;
+        let fetched = asked.broker.groups.fetch(group, who);
         Ok(Self {
             version: asked.version,
-            fetched: asked.broker.groups.fetch(group, who)?,
+            fetched: fetched.map_err(|error: GroupError| ErrorCode::from(&error))?,
             topics: asked.broker.topics.load(),
             stable,
-            _asked: asked,
+            access: asked.access(),
         })
     }
 
@@ -161,9 +165,11 @@ impl<'a> Reader<'a> {
         let mut answer = OffsetFetchResponseTopics::default();
         let by_id = self.version >= IDS_FROM;
         let topic = if by_id {
-            self.topics.with_id(topic_id_from_wire(wanted.id))
+            let id = topic_id_from_wire(wanted.id);
+            self.access.with_id(&self.topics, Operation::Describe, id)
         } else {
-            self.topics.named(wanted.name)
+            self.access
+                .named(&self.topics, Operation::Describe, wanted.name)
         };
         if by_id {
             answer.topic_id = wanted.id;
@@ -174,8 +180,8 @@ impl<'a> Reader<'a> {
         answer.partitions = rows
             .map(|partition| match topic {
                 Ok(topic) => self.partition(topic, *partition),
-                Err(LookupError::UnknownTopicId) => {
-                    row(*partition, None, ErrorCode::UnknownTopicId.code())
+                Err(code @ (ErrorCode::UnknownTopicId | ErrorCode::TopicAuthorizationFailed)) => {
+                    row(*partition, None, code.code())
                 }
                 // Nothing was committed for a topic that is not there.
                 Err(_) => row(*partition, None, ErrorCode::None.code()),
@@ -197,12 +203,13 @@ impl<'a> Reader<'a> {
         row
     }
 
-    /// Everything the group has committed and that is still there.
+    /// Everything the group has committed, that is still there, and that the reader may see.
     fn all(&self) -> Vec<OffsetFetchResponseTopics> {
         let topics = self.fetched.table.offsets.iter();
         let there = topics.filter_map(|(name, offsets)| {
             let topic = self.topics.named(name).ok()?;
-            (topic.id == offsets.id).then_some((topic, offsets))
+            let is_shown = topic.id == offsets.id && self.access.sees_topic(name);
+            is_shown.then_some((topic, offsets))
         });
         there
             .map(|(topic, offsets)| {

@@ -11,6 +11,7 @@ use seawall_storage::LeaderEpoch;
 
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer, text};
+use crate::security::acl::Operation;
 use crate::topics::TopicMap;
 
 pub(super) fn handle(call: Call<'_>) -> Flow {
@@ -28,19 +29,25 @@ fn respond(
         result.topic = text(topic.topic.as_str());
         let rows = topic.partitions.iter();
         result.partitions = rows
-            .map(|part| row(&map, topic.topic.as_str(), part))
+            .map(|part| row(asked, &map, topic.topic.as_str(), part))
             .collect();
         response.topics.push(result);
     }
     response
 }
 
-fn row(map: &TopicMap, topic: &str, asked: &OffsetForLeaderPartition) -> EpochEndOffset {
+fn row(
+    by: &Asked<'_>,
+    map: &TopicMap,
+    topic: &str,
+    asked: &OffsetForLeaderPartition,
+) -> EpochEndOffset {
     let mut row = EpochEndOffset::default();
     row.partition = asked.partition;
     row.leader_epoch = -1;
     row.end_offset = -1;
-    match end_of(map, topic, asked) {
+    let may = by.access().topic(Operation::Describe, topic);
+    match may.and_then(|()| end_of(map, topic, asked)) {
         Ok(Some((epoch, end))) => {
             row.leader_epoch = epoch;
             row.end_offset = end;

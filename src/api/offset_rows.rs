@@ -11,7 +11,7 @@ use super::codes::ErrorCode;
 use crate::broker::Broker;
 use crate::groups::{Committed, Row};
 use crate::partition::now;
-use crate::topics::{LookupError, Topic};
+use crate::topics::Topic;
 
 /// One offset as the client says it.
 pub(super) struct AskedOffset<'a> {
@@ -42,10 +42,10 @@ impl Keep {
     /// The row, if the partition is there and the metadata is not too long.
     pub(super) fn row(
         &self,
-        topic: Result<&Arc<Topic>, LookupError>,
+        topic: Result<&Arc<Topic>, ErrorCode>,
         asked: &AskedOffset<'_>,
     ) -> Result<Row, ErrorCode> {
-        let topic = topic.map_err(|error| ErrorCode::from(&error))?;
+        let topic = topic?;
         if !topic.has_partition(asked.partition) {
             return Err(ErrorCode::UnknownTopicOrPartition);
         }

@@ -22,17 +22,20 @@ use seawall_net::wire::{
     ProducePartitionResponse, ProduceRequest, ProduceResponse, ProduceTopicResponse, RecordError,
     StrBytes, Uuid,
 };
-use seawall_net::{CloseReason, Flow, ReplySlot, Unparker};
+use seawall_net::{CloseReason, Flow, Unparker};
 use seawall_storage::records::{DecodeSite, Limits as RecordLimits, Records};
 use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
+use super::gates::Access;
+use super::slot::Slot;
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
+use crate::security::acl::Operation;
 use crate::timer::Deadline;
-use crate::topics::{LookupError, Topic};
+use crate::topics::Topic;
 use crate::tripwire;
 use transaction::Addition;
 
@@ -50,7 +53,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let unparker = call.conn.info.unparker();
-    let (layout, offers) = tripwire::PRODUCE.around(|| gate(call.broker, &request, version));
+    let access = call.access();
+    let (layout, offers) =
+        tripwire::PRODUCE.around(|| gate(call.broker, access, &request, version));
     let answer = Answer::new(
         call.broker,
         &request,
@@ -110,21 +115,33 @@ impl From<ErrorCode> for PartError {
     }
 }
 
-fn gate(broker: &Broker, request: &ProduceRequest, version: i16) -> (Layout, Vec<Offer>) {
+fn gate(
+    broker: &Broker,
+    access: Access<'_>,
+    request: &ProduceRequest,
+    version: i16,
+) -> (Layout, Vec<Offer>) {
+    let id = request.transactional_id.as_ref();
+    let as_whole = id.map_or(Ok(()), |id| {
+        access.transactional_id(Operation::Write, id.as_str())
+    });
     let map = broker.topics.load();
     let mut layout = Layout { topics: Vec::new() };
     let mut offers = Vec::new();
     for asked in &request.topics {
-        let topic = if version >= TOPIC_IDS_FROM {
-            map.with_id(topic_id_from_wire(asked.topic_id))
-        } else {
-            map.named(asked.name.as_str())
-        };
+        let topic = as_whole.and_then(|()| {
+            if version >= TOPIC_IDS_FROM {
+                let id = topic_id_from_wire(asked.topic_id);
+                access.with_id(&map, Operation::Write, id)
+            } else {
+                access.named(&map, Operation::Write, asked.name.as_str())
+            }
+        });
         for part in &asked.partitions {
             let records = part.records.as_ref();
             let offer = gate_part(request, version, topic, part.index, records);
             offers.push(offer.and_then(|passed| {
-                let topic = topic.map_err(|error| ErrorCode::from(&error))?;
+                let topic = topic?;
                 transaction::gate(broker, request, version, topic, passed)
             }));
         }
@@ -156,18 +173,17 @@ fn refuse_twins(layout: &Layout, offers: &mut [Offer]) {
 fn gate_part(
     request: &ProduceRequest,
     version: i16,
-    topic: Result<&Arc<Topic>, LookupError>,
+    topic: Result<&Arc<Topic>, ErrorCode>,
     index: i32,
     records: Option<&Bytes>,
 ) -> Offer {
     if AckPolicy::from_acks(request.acks).is_none() {
         return Err(ErrorCode::InvalidRequiredAcks.into());
     }
-    let partition = topic.and_then(|topic| topic.partition(index));
-    let (topic, partition) = match (topic, partition) {
-        (Ok(topic), Ok(partition)) => (topic, partition),
-        (Err(error), _) | (_, Err(error)) => return Err(ErrorCode::from(&error).into()),
-    };
+    let topic = topic?;
+    let partition = topic
+        .partition(index)
+        .map_err(|error| ErrorCode::from(&error))?;
     let config = topic.config.load();
     let rules = ProducerRules {
         max_batch_bytes: config.max_message_bytes,
@@ -362,7 +378,7 @@ struct AnswerState {
     layout: Layout,
     outcomes: Vec<Option<Result<Stored, PartError>>>,
     open: usize,
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     deadline: Option<Deadline>,
 }
 
@@ -372,7 +388,7 @@ impl Answer {
         request: &ProduceRequest,
         (version, received): (i16, Instant),
         layout: Layout,
-        slot: ReplySlot,
+        slot: Slot,
     ) -> Arc<Self> {
         let parts = layout.topics.iter().map(|topic| topic.2.len()).sum();
         Arc::new(Self {
@@ -444,12 +460,14 @@ impl Answer {
         let outcomes = std::mem::take(&mut state.outcomes);
         drop(state);
         drop(deadline);
-        let Some(slot) = slot else { return };
+        let Some(mut slot) = slot else { return };
         self.broker.counts.produces.took(self.received.elapsed());
         if self.acks == 0 {
             return answer_silently(slot, &outcomes);
         }
-        match response(layout, outcomes).encode(self.version) {
+        let mut response = response(layout, outcomes);
+        response.throttle_time_ms = slot.pay_for_produce();
+        match response.encode(self.version) {
             Ok(body) => slot.reply(body),
             Err(error) => {
                 log::error!("Produce: {error}");
@@ -479,7 +497,7 @@ fn append_error(error: &AppendError) -> PartError {
 
 /// acks=0: no answer, ever; an error closes the connection, since nothing else
 /// can tell the producer.
-fn answer_silently(slot: ReplySlot, outcomes: &[Option<Result<Stored, PartError>>]) {
+fn answer_silently(slot: Slot, outcomes: &[Option<Result<Stored, PartError>>]) {
     let failed = outcomes.iter().flatten().find_map(|o| o.as_ref().err());
     match failed {
         None => slot.silent(),

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use seawall_net::wire;
 use seawall_net::wire::messages::{SaslAuthenticateRequest, SaslAuthenticateResponse};
-use seawall_net::{CloseReason, ConnInfo, Flow, ReplySlot, ResponseBody};
+use seawall_net::{CloseReason, ConnInfo, Flow, ResponseBody};
 
 use super::codes::ErrorCode;
 use super::service::Gate;
+use super::slot::Slot;
 use super::{Call, MALFORMED, UNENCODABLE, reply, text};
 use crate::broker::Broker;
 use crate::security::sasl::{Login, Outcome};
@@ -78,7 +79,7 @@ impl Exchange {
 }
 
 /// Takes the token on a `work-*` thread. Without a version, the answer is the bare token.
-fn submit(exchange: Exchange, token: Vec<u8>, slot: ReplySlot, version: Option<i16>) {
+fn submit(exchange: Exchange, token: Vec<u8>, slot: Slot, version: Option<i16>) {
     let workers = Arc::clone(exchange.broker.workers());
     workers.submit(move || {
         let outcome = exchange.login.token(&token, &exchange.broker.credentials);
@@ -86,7 +87,7 @@ fn submit(exchange: Exchange, token: Vec<u8>, slot: ReplySlot, version: Option<i
     });
 }
 
-fn answer(exchange: &Exchange, outcome: Outcome, slot: ReplySlot, version: Option<i16>) {
+fn answer(exchange: &Exchange, outcome: Outcome, slot: Slot, version: Option<i16>) {
     let (token, lifetime_ms) = match outcome {
         Outcome::Continue(token) => (token, 0),
         Outcome::Done(token, lifetime_ms) => {
@@ -128,7 +129,7 @@ fn refused(error: ErrorCode, message: &str) -> SaslAuthenticateResponse {
 fn refuse(
     broker: &Broker,
     login: &Login,
-    slot: ReplySlot,
+    slot: Slot,
     refusal: &SaslAuthenticateResponse,
     version: i16,
 ) {
@@ -143,7 +144,7 @@ fn refuse(
 pub(super) fn hold_back(
     broker: &Broker,
     login: &Login,
-    slot: ReplySlot,
+    slot: Slot,
     body: Option<impl Into<ResponseBody> + Send + 'static>,
 ) {
     let answer = move || match body {

@@ -1,13 +1,18 @@
 //! The broker as the event loops see it: class and dispatch by the table.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_net::wire::RequestHeader;
-use seawall_net::{BARE_KEY, Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
+use seawall_net::{
+    Admission, BARE_KEY, Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service,
+};
 
+use super::slot::{Slot, Work};
 use super::{Call, Conn, api_versions, fetch, find, sasl_authenticate, sasl_handshake};
 use crate::broker::Broker;
+use crate::security::quota::Client;
 use crate::security::sasl::{LOGINS_EXPIRED, Login};
 use crate::security::{Principal, Session};
 
@@ -65,8 +70,32 @@ impl KafkaService {
     }
 }
 
+/// Who pays for a request; nobody where no limit is set.
+fn client(broker: &Broker, conn: &Conn, request: &Request) -> Option<Client> {
+    broker.quotas.has_limits().then(|| Client {
+        user: conn.session.principal.shared_name(),
+        id: request.header.client_id.clone().unwrap_or_default(),
+    })
+}
+
+impl Call<'_> {
+    /// Who pays for this request; nobody where no limit is set.
+    pub(super) fn client(&self) -> Option<Client> {
+        client(self.broker, self.conn, &self.request)
+    }
+}
+
 impl Service for KafkaService {
     type Conn = Conn;
+
+    fn admit(&self, address: IpAddr, _listener: usize) -> Admission {
+        let wait = self.broker.quotas.connect(address);
+        if wait.is_zero() {
+            Admission::Yes
+        } else {
+            Admission::CloseAfter(wait)
+        }
+    }
 
     fn opened(&self, info: &ConnInfo) -> Conn {
         let door = self.broker.doors.get(info.listener());
@@ -118,22 +147,35 @@ impl Service for KafkaService {
         {
             conn.session.principal = principal;
         }
-        if request.header.api_key == BARE_KEY {
-            return sasl_authenticate::handle_bare(Call {
-                broker: &self.broker,
-                conn,
-                request,
-                slot,
-            });
-        }
-        let Some(api) = find(request.header.api_key) else {
+        let bare = request.header.api_key == BARE_KEY;
+        let key = if bare {
+            sasl_authenticate::KEY
+        } else {
+            request.header.api_key
+        };
+        let Some(api) = find(key) else {
             slot.close(UNKNOWN_API);
             return Flow::Done;
         };
         api.requests.fetch_add(1, Ordering::Relaxed);
-        (api.handle)(Call {
+        let client = client(&self.broker, conn, &request);
+        let _work = client.as_ref().map(|who| Work::of(&self.broker, who));
+        let slot = match client {
+            None => Slot::free(slot),
+            Some(client) => {
+                let about = (api.key, request.header.api_version, request.body.len());
+                Slot::tolled(slot, &self.broker, client, about)
+            }
+        };
+        let handle = if bare {
+            sasl_authenticate::handle_bare
+        } else {
+            api.handle
+        };
+        handle(Call {
             broker: &self.broker,
             conn,
+            api,
             request,
             slot,
         })

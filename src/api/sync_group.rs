@@ -11,6 +11,7 @@ use super::codes::ErrorCode;
 use super::{Call, MALFORMED, reply, text};
 use crate::groups::GroupError;
 use crate::groups::classic::{Sync, Synced};
+use crate::security::acl::Operation;
 
 /// The lowest version that tells type and name of the protocol (KIP-559).
 const PROTOCOL_FROM: i16 = 5;
@@ -21,6 +22,15 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
+    if let Err(code) = call
+        .access()
+        .group(Operation::Read, request.group_id.as_str())
+    {
+        let mut refused = SyncGroupResponse::default();
+        refused.error_code = code.code();
+        reply(call.slot, &refused, version);
+        return Flow::Done;
+    }
     let slot = call.slot;
     let answer = move |answer: Result<Synced, GroupError>| {
         reply(slot, &response(answer, version), version);

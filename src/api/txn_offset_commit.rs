@@ -15,7 +15,8 @@ use super::offset_rows::{AskedOffset, Keep};
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire, txn_code};
 use crate::broker::Broker;
 use crate::groups::{Committer, Row, StagedRows};
-use crate::topics::{LookupError, Topic};
+use crate::security::acl::Operation;
+use crate::topics::Topic;
 use crate::txn::{Command, Producer, TxnError};
 
 /// The lowest version that adds the group to the transaction by itself (KIP-890).
@@ -32,7 +33,15 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let producer = Producer::new(request.producer_id, request.producer_epoch);
-    let (rows, mut response) = sort_out(call.broker, &request, version);
+    let access = call.access();
+    let may = access
+        .transactional_id(Operation::Write, request.transactional_id.as_str())
+        .and_then(|()| access.group(Operation::Read, request.group_id.as_str()));
+    let (rows, mut response) = sort_out(&call, may, &request);
+    if may.is_err() {
+        reply(call.slot, &response, version);
+        return Flow::Done;
+    }
     let slot = call.slot;
     let answer = move |code: ErrorCode| {
         fill(&mut response, code);
@@ -118,12 +127,14 @@ impl Staging {
     }
 }
 
-/// The rows that can be staged, and the answer as it is if they are.
+/// The rows that can be staged, and the answer as it is if they are; none where the whole is refused.
 fn sort_out(
-    broker: &Broker,
+    call: &Call<'_>,
+    may: Result<(), ErrorCode>,
     request: &TxnOffsetCommitRequest,
-    version: i16,
 ) -> (Vec<Row>, TxnOffsetCommitResponse) {
+    let (broker, access) = (call.broker, call.access());
+    let version = call.request.header.api_version;
     let map = broker.topics.load();
     let keep = Keep::new(broker, None);
     let mut rows = Vec::new();
@@ -132,10 +143,11 @@ fn sort_out(
         let mut answers = TxnOffsetCommitResponseTopic::default();
         let topic = if version >= IDS_FROM {
             answers.topic_id = asked.topic_id;
-            map.with_id(topic_id_from_wire(asked.topic_id))
+            let id = topic_id_from_wire(asked.topic_id);
+            may.and_then(|()| access.with_id(&map, Operation::Read, id))
         } else {
             answers.name = text(asked.name.as_str());
-            map.named(asked.name.as_str())
+            may.and_then(|()| access.named(&map, Operation::Read, asked.name.as_str()))
         };
         answers.partitions = partitions(&keep, topic, asked, &mut rows);
         response.topics.push(answers);
@@ -145,7 +157,7 @@ fn sort_out(
 
 fn partitions(
     keep: &Keep,
-    topic: Result<&Arc<Topic>, LookupError>,
+    topic: Result<&Arc<Topic>, ErrorCode>,
     asked: &TxnOffsetCommitRequestTopic,
     rows: &mut Vec<Row>,
 ) -> Vec<TxnOffsetCommitResponsePartition> {

@@ -366,6 +366,14 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("offsets.commit.timeout.ms", Kind::Int, "5000")
         .min(1)
         .doc("How long a commit may wait for the disk before the consumer is told to try again."),
+    // Access.
+    row("authorizer.class.name", Kind::String, "")
+        .range(Range::OneOf(&["", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"]))
+        .doc("Kafka's org.apache.kafka.metadata.authorizer.StandardAuthorizer turns rules (ACLs) on; empty: everybody who is let in may do everything. Other classes are an error, for a rule that nobody reads is an open door."),
+    row("super.users", Kind::String, "")
+        .doc("Principals that may do everything, whatever the rules say, as User:name separated by semicolons."),
+    row("allow.everyone.if.no.acl.found", Kind::Boolean, "false")
+        .doc("Whether everybody may do everything with a resource that no rule is about."),
     // Limits.
     row("num.network.threads", Kind::Int, "3")
         .range(Range::Whole(1, 256))
@@ -388,6 +396,20 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .dynamic()
         .doc("Connections open at a time from one address."),
+    unset("max.connections.per.ip.overrides", Kind::List)
+        .doc("Connections open at a time from certain addresses, as host:count separated by commas."),
+    row("quota.window.num", Kind::Int, "11")
+        .range(Range::Whole(2, 1_000))
+        .doc("Samples over which rates of clients are measured."),
+    row("quota.window.size.seconds", Kind::Int, "1")
+        .range(Range::Whole(1, 3_600))
+        .doc("How long each of those samples is."),
+    row("controller.quota.window.num", Kind::Int, "11")
+        .range(Range::Whole(1, 1_000))
+        .doc("Samples over which the creation and deletion of partitions is measured."),
+    row("controller.quota.window.size.seconds", Kind::Int, "1")
+        .range(Range::Whole(1, 3_600))
+        .doc("How long each of those samples is."),
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
         .dynamic()

@@ -11,7 +11,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "alter.config.policy.class.name",
     "alter.log.dirs.replication.quota.window.num",
     "alter.log.dirs.replication.quota.window.size.seconds",
-    "authorizer.class.name",
     "auto.leader.rebalance.enable",
     "background.threads",
     "broker.heartbeat.interval.ms",
@@ -35,8 +34,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "controller.quorum.request.timeout.ms",
     "controller.quorum.retry.backoff.ms",
     "controller.quorum.voters",
-    "controller.quota.window.num",
-    "controller.quota.window.size.seconds",
     "controller.socket.timeout.ms",
     "cordoned.log.dirs",
     "create.topic.policy.class.name",
@@ -128,7 +125,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "log.local.retention.ms",
     "log.remote.copy.lag.bytes",
     "log.remote.copy.lag.ms",
-    "max.connections.per.ip.overrides",
     "max.request.partition.size.limit",
     "metadata.log.dir",
     "metadata.log.max.record.bytes.between.snapshots",
@@ -155,8 +151,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "producer.id.expiration.check.interval.ms",
     "producer.purgatory.purge.interval.requests",
     "queued.max.requests",
-    "quota.window.num",
-    "quota.window.size.seconds",
     "remote.fetch.max.wait.ms",
     "remote.list.offsets.request.timeout.ms",
     "remote.log.index.file.cache.total.size.bytes",
@@ -293,7 +287,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
 pub(crate) static FORMER_KEYS: &[&str] = &[
     "advertised.host.name",
     "advertised.port",
-    "allow.everyone.if.no.acl.found",
     "auto.include.jmx.reporter",
     "broker.id.generation.enable",
     "control.plane.listener.name",
@@ -320,7 +313,6 @@ pub(crate) static FORMER_KEYS: &[&str] = &[
     "quota.producer.default",
     "replication.quota.window.enable",
     "reserved.broker.max.id",
-    "super.users",
 ];
 
 /// What begins like this belongs to a plugin, a listener's own settings, or ZooKeeper.

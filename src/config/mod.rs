@@ -5,6 +5,7 @@
 //!
 //! A new key is one row in `broker_keys` or `topic_keys` and, where something acts on it, one field here or in
 //! `topic`. Everything is immutable once loaded and may be read from every thread.
+mod access;
 mod broker_keys;
 mod default_file;
 mod describe;
@@ -19,6 +20,7 @@ mod spec;
 mod topic;
 mod topic_keys;
 
+pub(crate) use access::AccessConfig;
 pub(crate) use default_file::default_file;
 pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
@@ -151,6 +153,8 @@ pub(crate) struct Config {
     pub(crate) metric_series_max: u64,
     /// max.incremental.fetch.session.cache.slots
     pub(crate) fetch_sessions_max: u32,
+    /// Who may do what
+    pub(crate) access: AccessConfig,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
     pub(crate) settings: Arc<Settings>,
 }
@@ -225,6 +229,7 @@ impl Config {
             fetch_sessions_max: get.number("max.incremental.fetch.session.cache.slots"),
             log_level: log_level(&get),
             metric_series_max: get.number("metrics.series.max"),
+            access: access::access_config(&settings)?,
             settings: Arc::new(settings),
         })
     }

@@ -137,6 +137,21 @@ impl<'a> Seen<'a> {
         }
     }
 
+    /// What rules refused, by what was asked: the labels are Kafka's names, and so bounded in number.
+    pub(super) fn denials(&self, out: &mut Samples<'_>) {
+        let standards = self.broker.iter().filter_map(|b| b.authorizer.standard());
+        for (resource, operation, count) in standards.flat_map(|s| s.denials.all()) {
+            out.put(&[operation.name(), resource.name()], count);
+        }
+    }
+
+    /// What limits held up, by the kind of limit.
+    pub(super) fn throttles(&self, out: &mut Samples<'_>) {
+        for (kind, count) in self.broker.iter().flat_map(|b| b.quotas.throttled()) {
+            out.put(&[kind], count);
+        }
+    }
+
     /// Calls to the disk that have not come back.
     pub(super) fn calls(&self, mut tell: impl FnMut(&'static str, seawall_committer::InFlight)) {
         for (call, in_flight) in self.broker.iter().flat_map(|broker| broker.calls()) {

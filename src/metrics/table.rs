@@ -4,6 +4,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use seawall_net::CloseReason;
+
 use super::seen::Seen;
 use super::text::Samples;
 use super::{Kind, Metric};
@@ -111,6 +113,10 @@ pub(super) static TABLE: &[Metric] = &[
         |s, out| out.put(&[], s.running.net_stats().accepted)),
     counter("seawall_connections_refused_total", "Connections refused by a limit, or for want of descriptors.",
         |s, out| out.put(&[], s.running.net_stats().refused)),
+    counter("seawall_connections_turned_away_total", "Connections that came too fast from their address.",
+        |s, out| out.put(&[], s.running.net_stats().turned_away)),
+    counter("seawall_connections_closed_total", "Connections that ended, by the reason.",
+        |s, out| for (reason, count) in CloseReason::LABELS.iter().zip(s.running.net_stats().closed) { out.put(&[reason], count); }).by(&["reason"]),
     counter("seawall_connections_faulty_total", "Connections closed for what their peer sent.",
         |s, out| out.put(&[], s.running.net_stats().peer_faults)),
     counter("seawall_frames_total", "Complete frames read from sockets.",
@@ -121,6 +127,13 @@ pub(super) static TABLE: &[Metric] = &[
         |s, out| out.put(&[], s.running.net_stats().bytes_in)).bytes(),
     counter("seawall_sent_bytes_total", "Bytes written to sockets.",
         |s, out| out.put(&[], s.running.net_stats().bytes_out)).bytes(),
+    // Rules and limits.
+    gauge("seawall_acl_rules", "Rules about who may do what; 0 without an authorizer.",
+        |s, out| out.put(&[], s.of_broker(|b| b.authorizer.standard().map_or(0, |s| s.rules.len() as u64)))),
+    counter("seawall_authorization_denials_total", "Requests or parts of them that were refused, by operation and resource.",
+        |s, out| s.denials(out)).by(&["operation", "resource"]),
+    counter("seawall_quota_throttles_total", "Requests and connections that were held up by a limit, by its kind.",
+        |s, out| s.throttles(out)).by(&["quota"]),
     // Encryption and logins.
     counter("seawall_tls_handshakes_total", "TLS handshakes that were completed.",
         |s, out| out.put(&[], s.running.net_stats().tls.handshakes)),

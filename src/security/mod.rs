@@ -1,13 +1,16 @@
-//! Who may come in.
+//! Who may come in, and what they may do.
 //!
 //! Owns:     what each listener asks of its clients, the users and their keys, certificates and when they are read
-//!           again.
-//! Does not: know sockets or requests, or decide what somebody may do once inside.
+//!           again, rules and quotas with their files in `__cluster`.
+//! Does not: know sockets or requests; `src/api` asks.
 
+pub(crate) mod acl;
+mod authorizer;
 mod credentials;
 pub(crate) mod exposure;
 mod files;
 mod mapping;
+pub(crate) mod quota;
 pub(crate) mod sasl;
 mod session;
 mod tls;
@@ -22,6 +25,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use seawall_net::TlsSlot;
 
+pub(crate) use authorizer::Authorizer;
 pub(crate) use credentials::{
     Credentials, CredentialsError, NAME_BYTES_MAX, SALT_BYTES, UserKeys, mechanism_name,
 };

@@ -25,6 +25,11 @@ impl Principal {
         Self { name: name.into() }
     }
 
+    /// The name without its kind, to keep.
+    pub(crate) fn shared_name(&self) -> Arc<str> {
+        Arc::clone(&self.name)
+    }
+
     /// The name without its kind.
     pub(crate) fn name(&self) -> &str {
         &self.name

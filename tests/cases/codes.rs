@@ -18,6 +18,7 @@ pub(crate) const UNSUPPORTED_VERSION: i16 = 35;
 pub(crate) const TOPIC_ALREADY_EXISTS: i16 = 36;
 pub(crate) const INVALID_REPLICA_ASSIGNMENT: i16 = 39;
 pub(crate) const INVALID_CONFIG: i16 = 40;
+pub(crate) const TOPIC_AUTHORIZATION_FAILED: i16 = 29;
 pub(crate) const INVALID_REQUEST: i16 = 42;
 pub(crate) const POLICY_VIOLATION: i16 = 44;
 pub(crate) const OUT_OF_ORDER_SEQUENCE: i16 = 45;

@@ -17,6 +17,18 @@ pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// The manifests of all crates of the workspace.
+pub(crate) fn manifests() -> Vec<String> {
+    let root = read("Cargo.toml");
+    let members = root.split("members = [").nth(1).unwrap_or_default();
+    let members = members.split(']').next().unwrap_or_default();
+    let names = members.split(',').map(|name| name.trim().trim_matches('"'));
+    let names = names.filter(|name| !name.is_empty());
+    let mut all: Vec<String> = names.map(|name| format!("{name}/Cargo.toml")).collect();
+    all.push("Cargo.toml".to_owned());
+    all
+}
+
 /// Whether there is such a file.
 pub(crate) fn exists(path: &str) -> bool {
     root().join(path).is_file()

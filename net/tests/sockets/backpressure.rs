@@ -113,6 +113,7 @@ fn a_connection_that_dies_while_it_waits_for_the_budget_lets_the_next_one_pass()
     first.reply();
     let mut big = Client::connect(&server);
     big.raw(&90_000_i32.to_be_bytes());
+    big.raw(&[7; 16 * 1024]);
     eventually("the big one waits", || server.stats().frames_waiting == 1);
     let mut small = Client::connect(&server);
     small.send(EXCLUSIVE, 2, b"esmall");
@@ -122,6 +123,37 @@ fn a_connection_that_dies_while_it_waits_for_the_budget_lets_the_next_one_pass()
     socket.set_linger(Some(Duration::ZERO)).unwrap();
     drop(big);
     assert_eq!(small.reply(), (2, b"small".to_vec()));
+}
+
+#[test]
+fn a_peer_that_holds_room_and_sends_nothing_gives_way_to_those_who_wait() {
+    let toy = Toy::logged_in();
+    let limits = Limits {
+        frames_in_flight_bytes_max: 100_000,
+        contended_frame_grace: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let server = start_with(&toy, limits);
+    // Alone it may take its time.
+    let mut hog = Client::connect(&server);
+    hog.raw(&99_990_i32.to_be_bytes());
+    hog.raw(&[7; 16 * 1024]);
+    eventually("it holds room", || server.stats().frame_bytes_reserved > 0);
+    let mut dripping: Vec<Client> = (0..50).map(|_| Client::connect(&server)).collect();
+    for one in &mut dripping {
+        one.raw(&90_000_i32.to_be_bytes());
+        one.raw(&[7]);
+    }
+    // A frame that does not fit beside it waits, and the one that holds the room gives way.
+    let mut other = Client::connect(&server);
+    other.send(EXCLUSIVE, 1, &vec![b'e'; 20_000]);
+    assert_eq!(other.reply().1.len(), 19_999);
+    assert_eq!(hog.until_closed(), b"");
+    assert_eq!(
+        server.stats().connections,
+        51,
+        "those that drip hold no room"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod beats;
 mod end;
 mod hostile;
 mod limits;
+mod mute;
 mod order;
 mod parking;
 mod split;

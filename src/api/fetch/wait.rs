@@ -15,9 +15,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use seawall_net::ReplySlot;
 use seawall_net::wire::FetchPartitionResponse;
 
+use super::super::slot::Slot;
 use super::read::Round;
 use super::{Ask, AskedPart, respond};
 use crate::broker::Broker;
@@ -65,7 +65,7 @@ enum Phase {
 }
 
 struct State {
-    slot: Option<ReplySlot>,
+    slot: Option<Slot>,
     phase: Phase,
     keys: Vec<(usize, ReaderKey)>,
     deadline: Option<Deadline>,
@@ -84,12 +84,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(
-        ask: Ask,
-        broker: &Arc<Broker>,
-        received: Instant,
-        slot: ReplySlot,
-    ) -> Arc<Self> {
+    pub(super) fn new(ask: Ask, broker: &Arc<Broker>, received: Instant, slot: Slot) -> Arc<Self> {
         Arc::new(Self {
             broker: Arc::clone(broker),
             received,
@@ -225,7 +220,7 @@ impl Fetch {
     }
 
     /// F1, F3: takes the slot, and the registrations and the deadline back.
-    fn close(&self, mut state: MutexGuard<'_, State>) -> Option<ReplySlot> {
+    fn close(&self, mut state: MutexGuard<'_, State>) -> Option<Slot> {
         let slot = state.slot.take();
         let keys = std::mem::take(&mut state.keys);
         let deadline = state.deadline.take();

@@ -1,7 +1,7 @@
 //! A connection without a client library: bytes and frames, any key, any version, any body.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -12,10 +12,14 @@ use kafka_wire_core::{ApiVersion, DecodeLimits, Decoder, KafkaDecode, StrBytes};
 
 use crate::wait::SOON;
 
+/// The client id of requests that do not care.
+const CLIENT: &str = "test";
+
 /// One connection to the broker. Reads and writes have a deadline; a test that runs into it fails.
 pub struct Raw {
     stream: TcpStream,
     next_correlation: i32,
+    client: String,
 }
 
 impl Raw {
@@ -27,13 +31,43 @@ impl Raw {
     pub fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&addr, SOON)
             .unwrap_or_else(|error| panic!("connect to {addr}: {error}"));
+        Self::on(stream)
+    }
+
+    /// Connects from that address of this machine: on loopback, 127.0.0.2 and so on are other hosts.
+    ///
+    /// # Panics
+    /// When nobody accepts.
+    #[must_use]
+    pub fn connect_from(host: IpAddr, addr: SocketAddr) -> Self {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::new(host, 0);
+        socket
+            .bind(&from.into())
+            .unwrap_or_else(|error| panic!("bind {from}: {error}"));
+        socket
+            .connect_timeout(&addr.into(), SOON)
+            .unwrap_or_else(|error| panic!("connect to {addr} from {host}: {error}"));
+        Self::on(socket.into())
+    }
+
+    fn on(stream: TcpStream) -> Self {
         let mut raw = Self {
             stream,
             next_correlation: 1,
+            client: CLIENT.to_owned(),
         };
         raw.patience(SOON);
         raw.stream.set_nodelay(true).expect("set TCP_NODELAY");
         raw
+    }
+
+    /// Calls itself by that client id from now on.
+    #[must_use]
+    pub fn as_client(mut self, client: &str) -> Self {
+        client.clone_into(&mut self.client);
+        self
     }
 
     /// Sets how long a read or a write may take.
@@ -65,6 +99,7 @@ impl Raw {
         Self {
             stream: self.stream.try_clone().expect("duplicate the socket"),
             next_correlation: self.next_correlation,
+            client: self.client.clone(),
         }
     }
 
@@ -103,7 +138,7 @@ impl Raw {
     /// When the request can not be encoded at that version: the test is wrong.
     pub fn send<R: KafkaRequest>(&mut self, version: i16, request: &R) -> i32 {
         let correlation = self.correlation();
-        let frame = encode_frame(version, correlation, request);
+        let frame = encode_frame_as(&self.client, version, correlation, request);
         self.send_bytes(&frame);
         correlation
     }
@@ -228,9 +263,18 @@ pub fn request_payload(
 /// When the request can not be encoded at that version: the test is wrong.
 #[must_use]
 pub fn encode_frame<R: KafkaRequest>(version: i16, correlation: i32, request: &R) -> BytesMut {
+    encode_frame_as(CLIENT, version, correlation, request)
+}
+
+fn encode_frame_as<R: KafkaRequest>(
+    client: &str,
+    version: i16,
+    correlation: i32,
+    request: &R,
+) -> BytesMut {
     let mut frame = BytesMut::new();
     let limits = kafka_wire::OutboundFrameLimits::new(256 << 20);
-    let client = Some(StrBytes::from("test"));
+    let client = Some(StrBytes::from(client));
     encode_request(
         &mut frame,
         correlation,
