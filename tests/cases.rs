@@ -12,6 +12,8 @@ mod cases {
     mod compaction;
     mod consumer_group_life;
     mod consumer_groups;
+    mod deletion;
+    mod doctor;
     mod fetch;
     mod fetch_sessions;
     mod group_members;

@@ -7,13 +7,16 @@
 
 mod faults {
     mod disk_full;
+    mod doctor;
     mod failed_calls;
     mod groups;
+    mod health;
     mod hung_calls;
     mod kill_loop;
     mod load;
     mod log_dirs;
     mod model;
+    mod moves;
     mod power_cuts;
     mod transactions;
     mod writer;
@@ -27,6 +30,7 @@ use seawall_testkit::{Broker, Setup, disk};
 /// Kafka's error codes as far as they matter here.
 mod codes {
     pub(crate) const NONE: i16 = 0;
+    pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub(crate) const REQUEST_TIMED_OUT: i16 = 7;
     pub(crate) const OUT_OF_ORDER_SEQUENCE: i16 = 45;
     pub(crate) const KAFKA_STORAGE_ERROR: i16 = 56;
@@ -61,8 +65,14 @@ fn mounted(setup: impl FnOnce(Setup) -> Setup) -> (FaultFs, Broker) {
 /// more than its process may be gone; a simulated one must strike the claim of its owner file instead, that all of the
 /// log went through recovery in this boot. (Another boot id in that file would make the start wait for half a minute.)
 fn cut_power(fs: &FaultFs) {
+    cut_power_under(fs, &[DATA]);
+}
+
+/// The same with these directories as claimed ones.
+fn cut_power_under(fs: &FaultFs, claimed: &[&str]) {
     fs.power_cut();
-    for file in disk::files(&fs.path(DATA), ".json") {
+    let all = claimed.iter().map(|dir| fs.path(dir));
+    for file in all.flat_map(|dir| disk::files(&dir, ".json")) {
         let name = file.file_name().expect("a name").to_string_lossy();
         if name.starts_with("owner-") {
             let text = fs::read_to_string(&file).expect("read an owner file");

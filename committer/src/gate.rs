@@ -8,19 +8,18 @@
 //! G2. The high watermark is stored while the lock is held, so that it never
 //!     goes back for a reader.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::AtomicU64 as Counter;
 
 use crate::queue::{Health, Queue};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Counters of one log's commits, as plain numbers.
 #[derive(Debug, Default)]
 pub struct GateStats {
     /// Flushes that succeeded.
-    pub flushes: AtomicU64,
+    pub flushes: Counter,
     /// Waiters released by those flushes.
-    pub released: AtomicU64,
+    pub released: Counter,
 }
 
 /// The flush gate of one log. `P` is a place in the log with the file that

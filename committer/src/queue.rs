@@ -95,6 +95,15 @@ pub struct Group<P, W> {
     pub members: Vec<Member<W>>,
 }
 
+/// What becomes of a member when it is admitted.
+enum Settled {
+    Now(Result<(), Refusal>),
+    ByFlush,
+    /// Nobody waits any more, but its bytes are written: they are hidden until
+    /// a flush covers them (C4, D2).
+    Refused(Refusal),
+}
+
 /// A flush about to start. C3: made under the lock, before the call.
 #[derive(Clone, Debug)]
 pub(crate) struct Target<P> {
@@ -181,10 +190,16 @@ impl<P: Clone, W> Queue<P, W> {
         let mut flush = None;
         for member in group.members {
             match self.settle_now(&member, waits) {
-                Some(verdict) => out.push((member.waiter, verdict)),
-                None => {
+                Settled::Now(verdict) => out.push((member.waiter, verdict)),
+                Settled::ByFlush => {
                     let seq = self.seq_for(&member, &mut flush);
                     self.waiters.push_back((seq, member.waiter));
+                }
+                Settled::Refused(refusal) => {
+                    if !planted("refused-is-visible") {
+                        self.seq_for(&member, &mut flush);
+                    }
+                    out.push((member.waiter, Err(refusal)));
                 }
             }
         }
@@ -203,14 +218,15 @@ impl<P: Clone, W> Queue<P, W> {
         self.records_unflushed >= group.flush_interval.max(1)
     }
 
-    fn settle_now(&self, member: &Member<W>, waits: bool) -> Option<Result<(), Refusal>> {
+    fn settle_now(&self, member: &Member<W>, waits: bool) -> Settled {
         if member.policy != AckPolicy::Forced {
-            return Some(Ok(()));
+            return Settled::Now(Ok(()));
         }
-        match self.refusal() {
-            None if self.is_satisfied(member, waits) => Some(Ok(())),
-            None => None,
-            Some(refusal) => Some(Err(refusal)),
+        match (self.refusal(), self.is_satisfied(member, waits)) {
+            (None, true) => Settled::Now(Ok(())),
+            (None, false) => Settled::ByFlush,
+            (Some(refusal), true) => Settled::Now(Err(refusal)),
+            (Some(refusal), false) => Settled::Refused(refusal),
         }
     }
 
@@ -282,7 +298,7 @@ impl<P: Clone, W> Queue<P, W> {
     /// under the lock that enqueues.
     pub(crate) fn next_job(&mut self) -> Option<Job<P>> {
         if !self.has_work() {
-            self.scheduled = false;
+            self.scheduled = planted("given-back-late");
             return None;
         }
         let failed = matches!(self.health, Health::Failed(_));
@@ -354,6 +370,10 @@ impl<P: Clone, W> Queue<P, W> {
     /// log end goes back only over what nobody was promised (D3).
     pub(crate) fn healed(&mut self, end: u64) {
         self.in_flight = None;
+        // Asked for again while it was under way: there is nothing left to heal.
+        if !planted("healed-twice") {
+            self.chore.take_if(|chore| *chore == Chore::Heal);
+        }
         self.completed = self.requested;
         self.tail = None;
         (self.end, self.durable) = (end, end);

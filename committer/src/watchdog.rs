@@ -14,10 +14,11 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use seawall_planted::planted;
+
+use crate::sync::{Builder, Condvar, JoinHandle, Mutex};
 
 /// What is being waited for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -49,11 +50,56 @@ struct Entry {
     owner: Arc<dyn Watched>,
 }
 
+/// Calls of one kind that have not come back.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct InFlight {
+    /// How many.
+    pub count: usize,
+    /// How long the oldest of them has been running.
+    pub age: Duration,
+}
+
+impl Call {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Append,
+        Self::Read,
+        Self::Flush,
+        Self::Roll,
+        Self::LaneWait,
+        Self::FlushWait,
+    ];
+
+    /// One word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Read => "read",
+            Self::Flush => "flush",
+            Self::Roll => "roll",
+            Self::LaneWait => "lane_wait",
+            Self::FlushWait => "flush_wait",
+        }
+    }
+}
+
+type Key = (Instant, u64);
+
 #[derive(Default)]
 struct Registry {
-    in_flight: BTreeMap<(Instant, u64), Entry>,
+    in_flight: BTreeMap<Key, Entry>,
+    /// Those that were reported and have not come back.
+    hung: BTreeMap<Key, Call>,
+    /// The call whose owner is being told that it is overdue.
+    telling: Option<Telling>,
     next_id: u64,
     stopping: bool,
+}
+
+struct Telling {
+    key: Key,
+    came_back: bool,
 }
 
 struct Shared {
@@ -72,7 +118,7 @@ pub struct Watchdog {
 #[must_use = "a call that is not held is not watched"]
 pub struct CallGuard {
     shared: Arc<Shared>,
-    key: (Instant, u64),
+    key: Key,
     call: Call,
     owner: Arc<dyn Watched>,
 }
@@ -89,7 +135,7 @@ impl Watchdog {
             timeout,
         });
         let of_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
+        let thread = Builder::new()
             .name("watchdog".into())
             .spawn(move || run(&of_thread))?;
         Ok(Arc::new(Self {
@@ -102,7 +148,7 @@ impl Watchdog {
     pub fn watch(&self, owner: Arc<dyn Watched>, call: Call) -> CallGuard {
         let mut registry = self.shared.registry.lock();
         registry.next_id += 1;
-        let key = (Instant::now(), registry.next_id);
+        let key: Key = (Instant::now(), registry.next_id);
         let entry = Entry {
             call,
             owner: Arc::clone(&owner),
@@ -115,6 +161,23 @@ impl Watchdog {
             call,
             owner,
         }
+    }
+
+    /// What has not come back yet, by kind.
+    #[must_use]
+    pub fn in_flight(&self) -> [(Call, InFlight); Call::ALL.len()] {
+        let mut seen = Call::ALL.map(|call| (call, InFlight::default()));
+        let registry = self.shared.registry.lock();
+        let now = Instant::now();
+        let hung = registry.hung.iter().map(|(key, call)| (key, *call));
+        let others = registry.in_flight.iter();
+        for (key, call) in hung.chain(others.map(|(key, entry)| (key, entry.call))) {
+            if let Some((_, of_kind)) = seen.iter_mut().find(|row| row.0 == call) {
+                of_kind.count += 1;
+                of_kind.age = of_kind.age.max(now.saturating_duration_since(key.0));
+            }
+        }
+        seen
     }
 
     /// Ends the thread and joins it.
@@ -131,17 +194,32 @@ impl Watchdog {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        let known = self.shared.registry.lock().in_flight.remove(&self.key);
-        // W1: the watchdog takes an entry out when it reports it.
-        if known.is_none() {
-            self.owner.recovered(self.call);
+        let mut registry = self.shared.registry.lock();
+        if registry.in_flight.remove(&self.key).is_some() {
+            return;
         }
+        registry.hung.remove(&self.key);
+        // W1: the watchdog took the entry out to report it. While it does, it
+        // reports the return too, behind that.
+        if let Some(telling) = &mut registry.telling
+            && telling.key == self.key
+            && !planted("return-told-first")
+        {
+            telling.came_back = true;
+            return;
+        }
+        drop(registry);
+        self.owner.recovered(self.call);
     }
 }
 
 fn run(shared: &Shared) {
     while let Some(entry) = next_overdue(shared) {
         entry.owner.overdue(entry.call);
+        let told = shared.registry.lock().telling.take();
+        if told.is_some_and(|telling| telling.came_back) {
+            entry.owner.recovered(entry.call);
+        }
     }
 }
 
@@ -153,7 +231,13 @@ fn next_overdue(shared: &Shared) -> Option<Entry> {
         let oldest = registry.in_flight.keys().next().copied();
         match oldest {
             Some(key) if now >= key.0 + shared.timeout => {
-                return registry.in_flight.remove(&key);
+                let came_back = false;
+                registry.telling = Some(Telling { key, came_back });
+                let entry = registry.in_flight.remove(&key);
+                if let Some(entry) = &entry {
+                    registry.hung.insert(key, entry.call);
+                }
+                return entry;
             }
             // W3: the oldest is due within the timeout from now.
             Some(key) => shared
@@ -193,7 +277,11 @@ mod tests {
             reports.recv_timeout(patience).unwrap(),
             ("overdue", Call::Flush)
         );
+        let hung = watchdog.in_flight().map(|(call, seen)| (call, seen.count));
+        assert_eq!(hung.iter().map(|row| row.1).sum::<usize>(), 1);
+        assert!(hung.contains(&(Call::Flush, 1)), "it is still in flight");
         drop(guard);
+        assert!(watchdog.in_flight().iter().all(|row| row.1.count == 0));
         assert_eq!(
             reports.recv_timeout(patience).unwrap(),
             ("recovered", Call::Flush)

@@ -28,7 +28,7 @@ pub mod wire;
 pub use stats::NetStats;
 
 pub use config::{Limits, Listener, NetConfig};
-pub use server::{BoundServer, Drained, Server, StartError};
+pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
     Admission, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
     Service, Unparker,

@@ -112,7 +112,7 @@ fn create(
     }
     let shown = (ResourceType::Topic, new.name.as_str());
     if asked.access().quietly(Operation::DescribeConfigs, shown) {
-        let entries = describe_topic(&asked.broker.config.settings, &created.config);
+        let entries = describe_topic(&asked.broker.settings(), &created.config);
         let rows = entries.iter().map(|entry| {
             let mut row = CreatableTopicConfigs::default();
             row.name = text(entry.name);

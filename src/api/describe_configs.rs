@@ -43,7 +43,7 @@ fn entries(
     resource: &DescribeConfigsResource,
 ) -> Result<Vec<ConfigEntry>, Refusal> {
     let name = resource.resource_name.as_str();
-    let settings = &asked.broker.config.settings;
+    let settings = &asked.broker.settings();
     match resource.resource_type {
         TOPIC => {
             asked

@@ -4,7 +4,8 @@
 //! Does not: copy (the partition does) or persist (the catalog does).
 //!
 //! The catalog's row is the commit: before it the old files serve, after it the
-//! copy does, whatever a crash leaves of the other.
+//! copy does, whatever a crash leaves of the other. A row in doubt leaves the
+//! partition offline until a restart reads what became of it.
 
 use std::io;
 use std::path::Path;
@@ -16,9 +17,9 @@ use seawall_storage::PartitionIndex;
 use seawall_storage::disk::Disk;
 
 use super::Broker;
-use crate::cluster::LogDirIndex;
+use crate::cluster::{ChangeError, LogDirIndex};
 use crate::logdir::LogDir;
-use crate::partition::Partition;
+use crate::partition::{Held, Partition};
 use crate::topics::{Slot, Topic};
 
 /// How long to wait for readers of a partition that has moved.
@@ -115,10 +116,17 @@ impl Broker {
             remove_all(&*dir.disk, left).map_err(text)?;
         }
         let mut copy = moving.copy_into(&dir.disk, &temp).map_err(text)?;
-        copy.copy_closed().map_err(text)?;
+        copy.copy_most().map_err(text)?;
         let held = copy.finish(&name).map_err(text)?;
-        let entry = catalog.set_place(topic.id, partition.index, to);
-        let entry = entry.map_err(|error| error.to_string())?;
+        let entry = match catalog.set_place(topic.id, partition.index, to) {
+            Ok(entry) => entry,
+            Err(error) => {
+                if let ChangeError::InDoubt(_) = error {
+                    self.give_up(topic, partition.index, held);
+                }
+                return Err(error.to_string());
+            }
+        };
         self.moved.0.lock().push(Old {
             partition: Arc::clone(partition),
             since: Instant::now(),
@@ -128,6 +136,15 @@ impl Broker {
         self.put_in_service(topic, partition.index, slot);
         held.moved();
         Ok(true)
+    }
+
+    /// Which files serve after a restart is not known. Both are the same now, and
+    /// nothing may be appended to either: it could be the wrong one.
+    fn give_up(&self, topic: &Topic, index: PartitionIndex, held: Held) {
+        let why =
+            "where it is stored will be known after a restart: its move could not be recorded";
+        self.put_in_service(topic, index, Slot::Offline(why.into()));
+        held.moved();
     }
 
     fn put_in_service(&self, topic: &Topic, index: PartitionIndex, slot: Slot) {

@@ -50,6 +50,15 @@ pub(crate) struct NewTopic<'a> {
     pub(crate) overrides: BTreeMap<String, String>,
 }
 
+/// What became of topics under other settings.
+#[derive(Debug, Default)]
+pub(crate) struct Retaken {
+    /// They go by them.
+    pub(crate) changed: Vec<Arc<Topic>>,
+    /// They go by the old ones.
+    pub(crate) busy: Vec<TopicName>,
+}
+
 /// Where a catalog stands and what it needs.
 pub(super) struct CatalogPlace {
     pub(super) disk: Arc<dyn Disk>,
@@ -63,6 +72,7 @@ pub(super) struct CatalogPlace {
 pub(crate) struct Catalog {
     place: CatalogPlace,
     topics: PathBuf,
+    settings: ArcSwap<Settings>,
     snapshot: ArcSwap<Snapshot>,
     book: Mutex<Book>,
 }
@@ -102,6 +112,7 @@ impl Catalog {
         let snapshot = ArcSwap::from_pointee(Snapshot::new(found, damaged));
         Ok((
             Catalog {
+                settings: ArcSwap::new(Arc::clone(&place.settings)),
                 place,
                 topics,
                 snapshot,
@@ -123,8 +134,32 @@ impl Catalog {
     }
 
     /// What holds on this broker for topics without overrides.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.place.settings
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Other settings hold from now on. Topics that are being changed by somebody else keep what they have.
+    pub(crate) fn set_settings(&self, settings: Settings) -> Retaken {
+        let settings = Arc::new(settings);
+        self.settings.store(Arc::clone(&settings));
+        // No I/O: nothing of a default stands in a file.
+        let book = self.book.lock();
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        let mut taken = Retaken::default();
+        for topic in self.snapshot.load().topics() {
+            let busy = book.names.get(&topic.name.collision_key());
+            let config = TopicConfig::resolve(&settings, topic.config.overrides());
+            match config {
+                Ok(config) if !busy.is_some_and(|taken| taken.busy) => {
+                    let changed = Arc::new(topic.with_config(Arc::new(config), topic.revision));
+                    next.put(Arc::clone(&changed));
+                    taken.changed.push(changed);
+                }
+                _ => taken.busy.push(topic.name.clone()),
+            }
+        }
+        self.snapshot.store(Arc::new(next));
+        taken
     }
 
     /// Everything that a creation checks, without creating: for validate_only.
@@ -140,7 +175,7 @@ impl Catalog {
             return Err(CreateError::Partitions);
         }
         let config =
-            TopicConfig::resolve(self.settings(), &new.overrides).map_err(CreateError::Config)?;
+            TopicConfig::resolve(&self.settings(), &new.overrides).map_err(CreateError::Config)?;
         Ok((name, config))
     }
 
@@ -212,7 +247,7 @@ impl Catalog {
         overrides: &BTreeMap<String, String>,
     ) -> Result<Arc<Topic>, ChangeError> {
         let config =
-            TopicConfig::resolve(self.settings(), overrides).map_err(ChangeError::Config)?;
+            TopicConfig::resolve(&self.settings(), overrides).map_err(ChangeError::Config)?;
         let topic = self.begin(id)?;
         let revision = topic.revision.saturating_add(1);
         let file = ConfigFile {
@@ -258,9 +293,13 @@ impl Catalog {
         }
     }
 
-    /// Makes a topic's directory in a log dir that it did not use; without partitions there yet.
+    /// Makes a topic's directory in a log dir, if it did not use it yet; without partitions there.
     pub(crate) fn add_dir(&self, id: TopicId, to: LogDirIndex) -> Result<(), ChangeError> {
         let topic = self.begin(id)?;
+        if topic.uses(to) {
+            self.end(&topic, false);
+            return Ok(());
+        }
         self.replaced(&topic, topic.with_dir(&self.place.log_dirs, to))
             .map(drop)
     }
@@ -292,8 +331,7 @@ impl Catalog {
             config: topic.config.overrides().clone(),
         };
         if let Err(error) = self.write_grown(topic, &placed, &config) {
-            // A row whose writing failed may be there: nobody changes it before a restart has read it.
-            self.end(topic, true);
+            self.end(topic, matches!(error, ChangeError::InDoubt(_)));
             return Err(error);
         }
         let mut book = self.book.lock();
@@ -474,7 +512,6 @@ impl Catalog {
 
     /// Stamps in log dirs that are new to the topic, then the row.
     fn grow(&self, topic: &Topic, added: i32) -> Result<Topic, ChangeError> {
-        let disk = &*self.place.disk;
         if topic.dirs.iter().any(|dir| dir.state.is_err()) {
             return Err(ChangeError::Unusable);
         }
@@ -493,13 +530,7 @@ impl Catalog {
             let mut book = self.book.lock();
             book.discount(&grown);
             book.count(topic);
-            drop(book);
-            // The old row again, so that a restart finds what is in force now.
-            return match state_file::store(disk, &row_path(&self.topics, &topic.name), &topic.row())
-            {
-                Ok(()) => Err(error),
-                Err(again) => Err(ChangeError::InDoubt(again)),
-            };
+            return Err(error);
         }
         Ok(grown)
     }
@@ -519,8 +550,25 @@ impl Catalog {
                     _ => ChangeError::Unusable,
                 })?;
         }
-        let path = row_path(&self.topics, &topic.name);
-        state_file::store(&*self.place.disk, &path, &grown.row()).map_err(ChangeError::Disk)
+        self.write_row(topic, grown)
+    }
+
+    /// Writes the row of a topic that has changed. After a failure the old one stands again, so that a restart finds
+    /// what is in force now; where that cannot be made sure, the change is in doubt.
+    fn write_row(&self, old: &Topic, new: &Topic) -> Result<(), ChangeError> {
+        let disk = &*self.place.disk;
+        let path = row_path(&self.topics, &old.name);
+        let Err(error) = state_file::store(disk, &path, &new.row()) else {
+            return Ok(());
+        };
+        let stands = TopicFile::load(disk, &path, Some(&old.name));
+        if matches!(stands, Ok(row) if row == old.row()) {
+            return Err(ChangeError::Disk(error));
+        }
+        match state_file::store(disk, &path, &old.row()) {
+            Ok(()) => Err(ChangeError::Disk(error)),
+            Err(again) => Err(ChangeError::InDoubt(again)),
+        }
     }
 
     /// Whether every directory that is here is ours for sure.
@@ -618,17 +666,19 @@ impl Topic {
         }
     }
 
+    fn uses(&self, index: LogDirIndex) -> bool {
+        let mut dirs = self.dirs.iter();
+        dirs.any(|dir| matches!(dir.state, Ok(there) if there == index))
+    }
+
     /// `None`: that log dir is not here.
     fn with_dir(&self, log_dirs: &LogDirs, to: LogDirIndex) -> Option<Spread> {
         let mut dirs = self.dirs.clone();
-        let known = |dir: &TopicDir| matches!(dir.state, Ok(index) if index == to);
-        if !dirs.iter().any(known) {
-            let (_, present) = log_dirs.present().find(|(dir, _)| dir.index == to)?;
-            dirs.push(TopicDir {
-                id: present.id,
-                state: Ok(to),
-            });
-        }
+        let (_, present) = log_dirs.present().find(|(dir, _)| dir.index == to)?;
+        dirs.push(TopicDir {
+            id: present.id,
+            state: Ok(to),
+        });
         Some(Spread {
             dirs,
             partitions: self.partitions.clone(),

@@ -50,7 +50,7 @@ pub(super) struct Lock {
 }
 
 /// An OFD lock: it belongs to the open file, not to the process, so a second claim in one process is refused, too.
-pub(super) fn try_lock(file: &File) -> Result<(), Errno> {
+pub(crate) fn try_lock(file: &File) -> Result<(), Errno> {
     let whole = libc::flock {
         l_type: i16::try_from(libc::F_WRLCK).unwrap_or_default(),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or_default(),

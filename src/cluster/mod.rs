@@ -37,6 +37,7 @@ mod topic_files;
 pub(crate) use catalog::{Catalog, NewTopic};
 pub(crate) use catalog_error::{ChangeError, CreateError};
 pub(crate) use claim::DirClaim;
+pub(crate) use dir_lock::try_lock;
 pub(crate) use identity::Places;
 pub(crate) use identity_error::IdentityError;
 pub(crate) use ids::{ClusterId, topic_id_text};

@@ -57,6 +57,15 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("admin.listener", Kind::String, "127.0.0.1:9192")
         .ours()
         .doc("host:port of the HTTP server with /metrics, /healthz and /readyz; empty for none."),
+    row("logging.level", Kind::String, "info")
+        .range(Range::OneOf(&["error", "warn", "info", "debug", "trace"]))
+        .dynamic()
+        .ours()
+        .doc("How much is logged; RUST_LOG in the environment beats it."),
+    row("metrics.series.max", Kind::Int, "10000")
+        .min(0)
+        .ours()
+        .doc("Partitions, and committed offsets of groups, that /metrics tells one by one. With more partitions only those that are not well are told so."),
     // Data.
     unset("log.dirs", Kind::List)
         .packaged("/var/lib/seawall")

@@ -17,6 +17,7 @@
 //!     after a change of health: no batch slips in between and is forgotten.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use seawall_committer::CallGuard;
@@ -65,6 +66,9 @@ struct State {
     closed: Option<AppendError>,
     /// The next rest is a hold.
     hold: bool,
+    /// When a hold, begun or not, is over whoever asked for it; `None`: there is
+    /// none, or only who asked ends it.
+    hold_until: Option<Instant>,
     parked: Vec<Unparker>,
     /// Watches the head's wait for a worker.
     waiting: Option<CallGuard>,
@@ -100,6 +104,7 @@ impl Lane {
                 phase: Phase::Idle,
                 closed: None,
                 hold: false,
+                hold_until: None,
                 parked: Vec::new(),
                 waiting: None,
                 draining: Vec::new(),
@@ -195,14 +200,33 @@ impl Lane {
         idle
     }
 
-    /// Nothing more is appended when what is being appended now is.
-    pub fn hold(&self) {
+    /// From the next rest on nothing is taken out, until the hold is ended or
+    /// the time has come. What arrives stays queued.
+    pub fn hold(&self, until: Instant) {
         let mut state = self.state.lock();
+        state.hold_until = Some(until);
         if matches!(state.phase, Phase::Idle) {
             state.phase = Phase::Held;
         } else {
             state.hold = true;
         }
+    }
+
+    /// Whether the hold is still on; then only [`Lane::release`] ends it.
+    pub fn keep_held(&self) -> bool {
+        let mut state = self.state.lock();
+        state.phase == Phase::Held && state.hold_until.take().is_some()
+    }
+
+    /// Ends a hold whose time is over. See [`Lane::done`] for the result.
+    pub fn release_if_over(&self, around: &impl Around) -> bool {
+        let until = self.state.lock().hold_until;
+        until.is_some_and(|until| until <= Instant::now()) && self.release(around)
+    }
+
+    /// Whether there is no hold any more that could be kept.
+    pub fn is_released(&self) -> bool {
+        self.state.lock().hold_until.is_none()
     }
 
     /// Whether a hold has begun.
@@ -214,6 +238,7 @@ impl Lane {
     pub fn release(&self, around: &impl Around) -> bool {
         let mut state = self.state.lock();
         state.hold = false;
+        state.hold_until = None;
         state.phase == Phase::Held && state.rest(around)
     }
 

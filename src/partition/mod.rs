@@ -26,7 +26,7 @@ mod trim;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -42,6 +42,7 @@ use seawall_storage::{
 };
 
 pub use lane::Push;
+pub use moving::Held;
 pub use part::{AppendError, LaneItem, Part, PartSink, Stored, Waiter};
 pub use readers::{ReadWaiter, ReaderKey};
 pub use trim::{Keeping, TrimError};
@@ -325,6 +326,7 @@ impl Partition {
     pub fn sweep(self: &Arc<Self>, now_ms: i64) {
         self.sweep_failed(now_ms);
         self.sweep_trash();
+        self.sweep_hold();
         let dirty = self.dirty_since_ms.load(Ordering::Relaxed);
         let flush_ms = i64::try_from(self.flush_ms.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         if dirty != 0 && now_ms.saturating_sub(dirty) >= flush_ms {
@@ -532,8 +534,11 @@ impl CommitLog for Partition {
     }
 
     fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
+        let began = Instant::now();
         let synced = point.file.sync_data();
+        self.dir.counts.fsyncs.took(began.elapsed());
         if synced.is_err() {
+            self.dir.counts.fsyncs_failed.add(1);
             self.log.lock().mark_sync_failed();
         }
         synced
@@ -550,6 +555,10 @@ impl CommitLog for Partition {
 
     fn drain(self: &Arc<Self>) {
         self.drain_lane();
+    }
+
+    fn group_committed(&self, waiters: usize) {
+        self.dir.counts.groups.observe(waiters as u64);
     }
 
     fn flush_ended(self: &Arc<Self>) {

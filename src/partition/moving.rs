@@ -12,8 +12,10 @@
 //!     appended is durable: the copy is the log, byte by byte.
 //! M3. The copy has a name that nobody reads until it is whole and synced.
 //! M4. A partition moves once: who has moved never gives the right back.
+//! M5. A copy that hangs while appends are held holds them for `HOLD` at most:
+//!     then they go on, and the move has failed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +29,13 @@ use super::{Partition, unsigned};
 
 /// Copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// How long appends may be held until all of them are durable.
+/// How long appends may be held for the last part of the copy.
 const HOLD: Duration = Duration::from_secs(10);
-/// And how often to look whether they are.
+/// So much is left for then, unless it grows faster than it is copied.
+const LAST_PART_BYTES: u64 = 8 << 20;
+/// How often the copy runs after what was appended meanwhile.
+const ROUNDS_MAX: u32 = 8;
+/// How often to look whether everything is durable.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// The right to move a partition.
@@ -51,7 +57,10 @@ pub struct Copy {
     moving: Moving,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// Files that grow no more.
     done: HashSet<String>,
+    /// Bytes copied of each file.
+    copied: HashMap<String, u64>,
 }
 
 /// A partition that is copied and whose appends are held; unless it has moved,
@@ -99,6 +108,13 @@ impl Partition {
         (!swapping).then_some(moving)
     }
 
+    /// M5.
+    pub(super) fn sweep_hold(self: &Arc<Self>) {
+        if self.moving.load(Ordering::Acquire) && self.lane.release_if_over(self) {
+            self.submit_drain();
+        }
+    }
+
     /// Whether it serves in another log dir now.
     pub fn has_moved(&self) -> bool {
         self.moved_away.load(Ordering::Acquire)
@@ -117,18 +133,31 @@ impl Moving {
             disk: Arc::clone(disk),
             dir: dir.to_owned(),
             done: HashSet::new(),
+            copied: HashMap::new(),
         })
     }
 }
 
 impl Copy {
-    /// Copies what does not grow any more, while the partition serves.
+    /// Copies what is there while the partition serves; only a little is left.
     ///
     /// # Errors
     /// A file cannot be read or written.
-    pub fn copy_closed(&mut self) -> io::Result<()> {
-        for name in self.moving.partition.view().sealed_files() {
-            self.copy_file(&name)?;
+    pub fn copy_most(&mut self) -> io::Result<()> {
+        for _ in 0..ROUNDS_MAX {
+            let view = self.moving.partition.view();
+            for name in view.sealed_files() {
+                if !self.done.contains(&name) {
+                    self.copy_file(&name, u64::MAX)?;
+                    self.done.insert(name);
+                }
+            }
+            let Some((name, end)) = view.last_file() else {
+                break;
+            };
+            if self.copy_file(&name, end.0)? < LAST_PART_BYTES {
+                break;
+            }
         }
         Ok(())
     }
@@ -140,10 +169,15 @@ impl Copy {
     /// The partition serves on as before.
     pub fn finish(mut self, name: &Path) -> io::Result<Held> {
         let partition = Arc::clone(&self.moving.partition);
-        partition.lane.hold();
+        partition.lane.hold(Instant::now() + HOLD);
         let copied = self.copy_rest(&partition, name);
         let held = Held(self.moving);
-        copied.map(|()| held)
+        copied?;
+        if partition.lane.keep_held() {
+            Ok(held)
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
+        }
     }
 
     fn copy_rest(&mut self, partition: &Arc<Partition>, name: &Path) -> io::Result<()> {
@@ -151,7 +185,7 @@ impl Copy {
         partition.close()?;
         for entry in files(partition)? {
             if !self.done.contains(&entry.name) {
-                self.copy_file(&entry.name)?;
+                self.copy_file(&entry.name, u64::MAX)?;
             }
         }
         self.disk.sync_dir(&self.dir)?;
@@ -160,14 +194,23 @@ impl Copy {
         self.disk.sync_dir(above)
     }
 
-    fn copy_file(&mut self, name: &str) -> io::Result<()> {
+    /// Copies a file up to that many bytes, going on where the last call ended,
+    /// and syncs it; gives the bytes copied now.
+    fn copy_file(&mut self, name: &str, upto: u64) -> io::Result<u64> {
         let partition = &self.moving.partition;
         let from = partition.dir.disk.open_read(&partition.path.join(name))?;
-        let to = self.disk.create_new(&self.dir.join(name))?;
+        let path = self.dir.join(name);
+        let begun = self.copied.get(name).copied();
+        let to = match begun {
+            None => self.disk.create_new(&path)?,
+            Some(_) => self.disk.open_write(&path)?,
+        };
+        let start = begun.unwrap_or(0);
+        let mut at = start;
         let mut chunk = vec![0; CHUNK_BYTES];
-        let mut at = 0;
-        loop {
-            let read = read_full(&*from, &mut chunk, at)?;
+        while at < upto {
+            let wanted = usize::try_from(upto - at).map_or(CHUNK_BYTES, |n| n.min(CHUNK_BYTES));
+            let read = read_full(&*from, &mut chunk[..wanted], at)?;
             if read == 0 {
                 break;
             }
@@ -176,14 +219,13 @@ impl Copy {
             at = at.saturating_add(read as u64);
         }
         to.sync_data()?;
-        self.done.insert(name.to_owned());
-        Ok(())
+        self.copied.insert(name.to_owned(), at);
+        Ok(at - start)
     }
 }
 
 /// Waits until nothing is appended and all that was is durable.
 fn until_still(partition: &Arc<Partition>) -> io::Result<()> {
-    let deadline = Instant::now() + HOLD;
     let end = || {
         let log = partition.log.try_lock()?;
         Some(unsigned(log.end_offset()))
@@ -195,7 +237,7 @@ fn until_still(partition: &Arc<Partition>) -> io::Result<()> {
     };
     while !is_still() {
         let well = partition.is_online() && partition.dir.claim.is_fresh();
-        if Instant::now() > deadline || !well || partition.is_deleted() {
+        if partition.lane.is_released() || !well || partition.is_deleted() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         partition.dir.committer.flush_in_background(partition);

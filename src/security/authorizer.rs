@@ -102,6 +102,14 @@ impl Authorizer {
         Ok(Self::Standard(Box::new(standard)))
     }
 
+    /// The rules, if there are any to keep.
+    pub(crate) fn standard(&self) -> Option<&Standard> {
+        match self {
+            Self::Open => None,
+            Self::Standard(standard) => Some(standard),
+        }
+    }
+
     /// What somebody may do to a resource.
     pub(crate) fn operations(
         &self,

@@ -1,15 +1,22 @@
 //! Commands that look at data without being a broker.
 //!
-//! Owns:     `seawall verify` and `seawall dump-log`: what they print and how they exit.
-//! Does not: open anything for writing, take a lock or a claim, or talk to a broker.
+//! Owns:     `seawall verify`, `seawall dump-log`, `seawall doctor` and `seawall config check`: what they print and how
+//!           they exit.
+//! Does not: change data, take a lock or a claim, or talk to a broker.
 //! Called from `main`, one thread.
 
+mod config_check;
+mod doctor;
 mod dump_log;
 mod escape;
+mod papers;
 mod report;
 mod verify;
 
+pub(crate) use config_check::config_check;
+pub(crate) use doctor::{DoctorArgs, doctor, warn_at_start};
 pub(crate) use dump_log::{DumpArgs, dump_log};
+pub(crate) use papers::papers;
 pub(crate) use verify::{VerifyArgs, verify};
 
 use std::io;

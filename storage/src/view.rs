@@ -209,6 +209,12 @@ impl ReadView {
         self.sealed().iter().map(|s| s.name.log()).collect()
     }
 
+    /// The name of the file of the last segment, and how many of its bytes belong to this view: those stay as they are.
+    pub fn last_file(&self) -> Option<(String, Position)> {
+        let last = self.segments.last()?;
+        Some((last.name.log(), self.end_position))
+    }
+
     /// All segments but the last.
     pub(crate) fn sealed(&self) -> &[Arc<Segment>] {
         self.segments.split_last().map_or(&[], |(_, sealed)| sealed)

@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use seawall_testkit::calls::{self, append, create_topic};
-use seawall_testkit::kafka_wire::{
-    AlterReplicaLogDirsRequest, DescribeLogDirsRequest, alter_replica_log_dirs_request,
-};
 use seawall_testkit::requests::TopicRef;
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -27,51 +24,11 @@ fn two_dirs() -> (tempfile::TempDir, [PathBuf; 2], Broker) {
     (home, dirs, broker)
 }
 
-fn alter(raw: &mut Raw, topic: &str, index: i32, to: &Path) -> i16 {
-    let mut wanted = alter_replica_log_dirs_request::AlterReplicaLogDirTopic::default();
-    wanted.name = topic.into();
-    wanted.partitions = vec![index];
-    let mut dir = alter_replica_log_dirs_request::AlterReplicaLogDir::default();
-    dir.path = to.display().to_string().as_str().into();
-    dir.topics = vec![wanted];
-    let mut request = AlterReplicaLogDirsRequest::default();
-    request.dirs = vec![dir];
-    let answer = raw.call::<AlterReplicaLogDirsRequest>(2, &request);
-    let row = &answer.results[0].partitions[0];
-    assert_eq!(
-        (answer.results[0].topic_name.as_str(), row.partition_index),
-        (topic, index)
-    );
-    row.error_code
-}
-
-/// Where DescribeLogDirs sees the only partition of a topic, and how large.
-fn place(raw: &mut Raw, topic: &str) -> (PathBuf, i64) {
-    let mut request = DescribeLogDirsRequest::default();
-    request.topics = None;
-    let answer = raw.call::<DescribeLogDirsRequest>(4, &request);
-    let found: Vec<(PathBuf, i64)> = answer
-        .results
-        .iter()
-        .flat_map(|dir| {
-            let topics = dir.topics.iter().filter(|t| t.name.as_str() == topic);
-            topics.map(|t| {
-                (
-                    PathBuf::from(dir.log_dir.as_str()),
-                    t.partitions[0].partition_size,
-                )
-            })
-        })
-        .collect();
-    assert_eq!(found.len(), 1, "in one place: {found:?}");
-    found[0].clone()
-}
-
 fn move_to(raw: &mut Raw, topic: &str, to: &Path) {
     wait::until("it has moved", SOON, || {
         // A move that finds the partition busy, or old files in the way, is asked for again.
-        assert_eq!(alter(raw, topic, 0, to), codes::NONE);
-        place(raw, topic).0 == to
+        assert_eq!(calls::move_partition(raw, topic, 0, to), codes::NONE);
+        calls::place_of(raw, topic).0 == to
     });
 }
 
@@ -97,26 +54,26 @@ fn a_partition_moves_with_all_it_has_and_stays_there() {
     for n in 0..20 {
         append(&mut raw, &topic, 0, batch(n));
     }
-    let (from, size) = place(&mut raw, "moved");
+    let (from, size) = calls::place_of(&mut raw, "moved");
     let to = other(&dirs, &from);
     assert_eq!(
-        alter(&mut raw, "moved", 0, &from),
+        calls::move_partition(&mut raw, "moved", 0, &from),
         codes::NONE,
         "there already"
     );
     assert_eq!(
-        alter(&mut raw, "moved", 0, Path::new("/nowhere")),
+        calls::move_partition(&mut raw, "moved", 0, Path::new("/nowhere")),
         codes::LOG_DIR_NOT_FOUND
     );
     assert_eq!(
-        alter(&mut raw, "moved", 1, &to),
+        calls::move_partition(&mut raw, "moved", 1, &to),
         codes::UNKNOWN_TOPIC_OR_PARTITION
     );
     assert_eq!(
-        alter(&mut raw, "none", 0, &to),
+        calls::move_partition(&mut raw, "none", 0, &to),
         codes::UNKNOWN_TOPIC_OR_PARTITION
     );
-    assert_eq!(place(&mut raw, "moved").0, from);
+    assert_eq!(calls::place_of(&mut raw, "moved").0, from);
     let before = calls::read_from(&mut raw, &topic, 0, 0);
     move_to(&mut raw, "moved", &to);
     let same = |raw: &mut Raw| {
@@ -127,7 +84,7 @@ fn a_partition_moves_with_all_it_has_and_stays_there() {
         assert_eq!(bytes(&after), bytes(&before));
     };
     same(&mut raw);
-    assert_eq!(place(&mut raw, "moved"), (to.clone(), size));
+    assert_eq!(calls::place_of(&mut raw, "moved"), (to.clone(), size));
     assert_eq!(
         append(&mut raw, &topic, 0, batch(19)),
         19,
@@ -140,14 +97,14 @@ fn a_partition_moves_with_all_it_has_and_stays_there() {
     broker.crash_and_restart();
     let mut raw = broker.connect();
     same(&mut raw);
-    assert_eq!(place(&mut raw, "moved").0, to);
+    assert_eq!(calls::place_of(&mut raw, "moved").0, to);
     move_to(&mut raw, "moved", &from);
     same(&mut raw);
     broker.stop_and_restart();
     let mut raw = broker.connect();
     same(&mut raw);
     assert_eq!(append(&mut raw, &topic, 0, batch(21)), 21);
-    assert_eq!(place(&mut raw, "moved").0, from);
+    assert_eq!(calls::place_of(&mut raw, "moved").0, from);
 }
 
 /// Appends one after the other until told to stop; gives what was acknowledged, by offset. What was refused is not there.
@@ -191,7 +148,7 @@ fn a_partition_moves_to_and_fro_under_load_and_loses_nothing() {
         let writing = scope.spawn(|| load(second, &topic, &stop));
         let ended = Stop(&stop);
         for _ in 0..times(4, 40) {
-            let (from, _) = place(&mut raw, "busy");
+            let (from, _) = calls::place_of(&mut raw, "busy");
             move_to(&mut raw, "busy", &other(&dirs, &from));
         }
         drop(ended);

@@ -196,7 +196,7 @@ def dump(path):
 
 
 def admins(life, tally):
-    """The admin clients of librdkafka and kafka-python."""
+    """The admin clients of librdkafka, kafka-python and franz-go."""
     life.create("admins", {"retention.ms": "-1"})
     life.write("admins", [(f"k{n}", f"v{n}") for n in range(20)])
     python = KafkaAdminClient(bootstrap_servers=life.broker.address)
@@ -213,6 +213,10 @@ def admins(life, tally):
         "kafka-python describes log dirs": lambda: has(str(python.describe_log_dirs()), "admins"),
         "kafka-python lists partition reassignments": lambda: python.list_partition_reassignments()
         if hasattr(python, "list_partition_reassignments") else None,
+        "franz-go creates, configures, grows, trims, describes and deletes a topic": lambda: equal(
+            franz_administers(life), {
+                "created": 1, "written": 10, "retention": "123456789", "deleted up to": 4, "offsets": [4, 10],
+                "partitions": 3, "brokers": [1], "gone": ["franz-admins"], "log dirs": True}),
     }
     for name, step in steps.items():
         try:
@@ -221,6 +225,16 @@ def admins(life, tally):
         except Exception as error:  # Clients raise what they like.
             tally.add(name, repr(error))
     python.close()
+
+
+def franz_administers(life):
+    command = [*programs()["franz-go"], "administer", "--bootstrap", life.broker.address, "--topic", "franz-admins"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 3, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-500:])
+    saw = json.loads(done.stdout)
+    # How many bytes ten records take is the client's business.
+    return saw | {"log dirs": saw["log dirs"] > 500}
 
 
 def described(life, key):

@@ -8,12 +8,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use kafka_wire::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_wire::incremental_alter_configs_request::{AlterConfigsResource, AlterableConfig};
 use kafka_wire::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_wire::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_wire::{
-    CreateTopicsRequest, InitProducerIdRequest, KafkaRequest, ListOffsetsRequest, MetadataRequest,
-    OutboundFrameLimits, ProduceRequest, RequestResponsePair, encode_request,
-    response_header_version_for,
+    CreateTopicsRequest, DescribeLogDirsRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, KafkaRequest, ListOffsetsRequest, MetadataRequest, OutboundFrameLimits,
+    ProduceRequest, RequestResponsePair, encode_request, response_header_version_for,
 };
 use kafka_wire_core::{
     ApiVersion, Bytes, BytesMut, DecodeLimits, KafkaDecode, KafkaEncode, StrBytes,
@@ -24,6 +25,8 @@ use crate::{frame, wait};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const LATEST: i64 = -1;
+/// The kind of a resource that has configs.
+const TOPIC: i8 = 2;
 /// Kafka's answer while it fetches its first block of producer ids.
 const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
 const REQUEST_MAX: usize = 64 << 20;
@@ -70,15 +73,30 @@ impl Admin {
 
     /// Creates a topic.
     pub(crate) fn create(&mut self, topic: Topic<'_>) -> Result<()> {
+        let flush: &[_] = if topic.flush {
+            &[("flush.messages", "1")]
+        } else {
+            &[]
+        };
+        self.create_with(topic.name, topic.partitions, flush)
+    }
+
+    /// Creates a topic with these configs.
+    pub(crate) fn create_with(
+        &mut self,
+        name: &str,
+        partitions: i32,
+        configs: &[(&str, &str)],
+    ) -> Result<()> {
         let mut wanted = CreatableTopic::default();
-        wanted.name = StrBytes::from(topic.name);
-        wanted.num_partitions = topic.partitions;
+        wanted.name = StrBytes::from(name);
+        wanted.num_partitions = partitions;
         wanted.replication_factor = 1;
-        if topic.flush {
-            let mut flush = CreatableTopicConfig::default();
-            flush.name = StrBytes::from("flush.messages");
-            flush.value = Some(StrBytes::from("1"));
-            wanted.configs.push(flush);
+        for (key, value) in configs {
+            let mut config = CreatableTopicConfig::default();
+            config.name = StrBytes::from(*key);
+            config.value = Some(StrBytes::from(*value));
+            wanted.configs.push(config);
         }
         let mut request = CreateTopicsRequest::default();
         request.topics.push(wanted);
@@ -88,6 +106,38 @@ impl Admin {
             .topics
             .iter()
             .try_for_each(|t| no_error("CreateTopics", t.error_code))
+    }
+
+    /// Sets one config of a topic.
+    pub(crate) fn configure(&mut self, topic: &str, key: &str, value: &str) -> Result<()> {
+        let mut config = AlterableConfig::default();
+        config.name = StrBytes::from(key);
+        config.value = Some(StrBytes::from(value));
+        let mut resource = AlterConfigsResource::default();
+        resource.resource_type = TOPIC;
+        resource.resource_name = StrBytes::from(topic);
+        resource.configs.push(config);
+        let mut request = IncrementalAlterConfigsRequest::default();
+        request.resources.push(resource);
+        let answer = self.call(&request, 1)?;
+        answer
+            .responses
+            .iter()
+            .try_for_each(|r| no_error("IncrementalAlterConfigs", r.error_code))
+    }
+
+    /// Bytes of a topic on the disk.
+    pub(crate) fn size(&mut self, topic: &str) -> Result<u64> {
+        let mut request = DescribeLogDirsRequest::default();
+        request.topics = None;
+        let answer = self.call(&request, 4)?;
+        let topics = answer.results.iter().flat_map(|dir| &dir.topics);
+        let partitions = topics
+            .filter(|t| t.name.as_str() == topic)
+            .flat_map(|t| &t.partitions);
+        Ok(partitions
+            .map(|p| u64::try_from(p.partition_size).unwrap_or(0))
+            .sum())
     }
 
     /// The end offsets of the partitions 0..`partitions`, in order.

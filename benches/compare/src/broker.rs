@@ -93,6 +93,12 @@ impl Install {
         })
     }
 
+    /// The same data and address under another program; the broker must be stopped.
+    pub(crate) fn run_by(self, program: &Program) -> Self {
+        let program = program.clone();
+        Self { program, ..self }
+    }
+
     /// Removes everything; the broker must be stopped.
     pub(crate) fn remove(self) -> Result<()> {
         remove(&self.home)

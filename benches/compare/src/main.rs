@@ -19,6 +19,7 @@ mod startup;
 mod stats;
 mod throughput;
 mod transactions;
+mod upkeep;
 mod wait;
 
 use std::fs;
@@ -64,6 +65,8 @@ enum Command {
     Machine(MachineArgs),
     /// What consumer groups and fetch sessions cost
     Groups(GroupsArgs),
+    /// What compaction, retention, many segments and many partitions cost our own broker
+    Upkeep(UpkeepArgs),
     /// A model of the write path: fsync inside or outside the partition lock, with and without a slow partition
     Experiment(ExperimentArgs),
 }
@@ -236,6 +239,31 @@ struct GroupsArgs {
 }
 
 #[derive(Args)]
+struct UpkeepArgs {
+    /// Our broker's program
+    #[arg(long)]
+    seawall: PathBuf,
+    /// Directory for all data; it should be on the file system that matters
+    #[arg(long)]
+    work: PathBuf,
+    /// Seconds per load
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Times that every load runs without upkeep and with it
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// What is compacted, and what is deleted, beside one load, in MiB
+    #[arg(long, default_value_t = 1024)]
+    mib: u64,
+    /// Segments of the topic with many
+    #[arg(long, default_value_t = 10_000)]
+    segments: u64,
+    /// Partitions of the broker with many
+    #[arg(long, default_value_t = 10_000)]
+    partitions: i32,
+}
+
+#[derive(Args)]
 struct ExperimentArgs {
     /// Directory for scratch files, on the mount in question
     #[arg(long)]
@@ -271,6 +299,7 @@ fn main() -> ExitCode {
         Command::Transactions(args) => transactions(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
         Command::Groups(args) => groups(&args).map(|()| true),
+        Command::Upkeep(args) => upkeep(&args).map(|()| true),
         Command::Experiment(args) => experiment(&args).map(|()| true),
     };
     match done {
@@ -474,6 +503,21 @@ fn machine(args: &MachineArgs) -> Result<()> {
 fn groups(args: &GroupsArgs) -> Result<()> {
     let programs = programs(args.seawall.as_ref(), &[], args.kafka_libs.as_ref())?;
     groups::run(&programs, &prepare(&args.work)?, seconds(args.seconds)?)
+}
+
+fn upkeep(args: &UpkeepArgs) -> Result<()> {
+    let program = Program::Seawall {
+        binary: args.seawall.clone(),
+        set: Vec::new(),
+    };
+    let plan = upkeep::Plan {
+        time: seconds(args.seconds)?,
+        rounds: args.rounds,
+        bytes: args.mib << 20,
+        segments: args.segments,
+        partitions: args.partitions,
+    };
+    upkeep::run(&program, &prepare(&args.work)?, plan)
 }
 
 fn experiment(args: &ExperimentArgs) -> Result<()> {

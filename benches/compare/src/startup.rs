@@ -18,7 +18,8 @@ use crate::scenario::ONE_KIB;
 use crate::throughput::fill_load;
 use crate::wait;
 
-const MANY_TOPIC: &str = "many";
+/// The topic of the many partitions.
+pub(crate) const MANY_TOPIC: &str = "many";
 const BIG_TOPIC: &str = "big";
 const PARTITIONS_PER_REQUEST: i32 = 50;
 /// How long a broker is left alone before its memory is read.
@@ -80,7 +81,8 @@ pub(crate) fn many(
     Ok(many)
 }
 
-fn create(running: &mut Running, partitions: i32) -> Result<Duration> {
+/// Creates it; the time until every partition answers.
+pub(crate) fn create(running: &mut Running, partitions: i32) -> Result<Duration> {
     let started = std::time::Instant::now();
     Admin::connect(running.addr())?.create(Topic {
         name: MANY_TOPIC,
@@ -91,7 +93,12 @@ fn create(running: &mut Running, partitions: i32) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-fn write_everywhere(running: &Running, partitions: i32, written: &mut i64) -> Result<()> {
+/// Writes a 1 KiB batch into each of its partitions.
+pub(crate) fn write_everywhere(
+    running: &Running,
+    partitions: i32,
+    written: &mut i64,
+) -> Result<()> {
     let batch = batch::build(ONE_KIB, 1)?;
     let mut admin = Admin::connect(running.addr())?;
     let mut from = 0;

@@ -40,6 +40,9 @@ func run(library, verb string, given map[string]string) error {
 	if verb == "member" {
 		return member(library, given)
 	}
+	if verb == "administer" {
+		return administer(given["bootstrap"], given["topic"])
+	}
 	if verb == "transfer" {
 		words := []string{given["topic"], given["id"], given["seconds"], given["partitions"], given["out"]}
 		return transfers(library, given["bootstrap"], words)

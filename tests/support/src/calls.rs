@@ -2,12 +2,15 @@
 //!
 //! Each asserts what makes the rest of the test meaningful, and leaves error codes of the call itself to the test.
 
+use std::path::{Path, PathBuf};
+
 use bytes::Bytes;
 use kafka_wire::fetch_response::PartitionData;
 use kafka_wire::list_offsets_response::ListOffsetsPartitionResponse;
 use kafka_wire::produce_response::PartitionProduceResponse;
 use kafka_wire::{
-    CreateTopicsRequest, FetchRequest, InitProducerIdRequest, ListOffsetsRequest, ProduceRequest,
+    AlterReplicaLogDirsRequest, CreateTopicsRequest, DescribeLogDirsRequest, FetchRequest,
+    InitProducerIdRequest, ListOffsetsRequest, ProduceRequest, alter_replica_log_dirs_request,
 };
 
 use crate::batch::ParsedBatch;
@@ -223,3 +226,52 @@ pub fn new_producer(raw: &mut Raw) -> (i64, i16) {
 
 /// What Kafka answers while it fetches a block of ids.
 const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
+
+/// Asks for a partition to move to the log dir of that path; gives the error code.
+///
+/// # Panics
+/// When the answer is about something else.
+#[must_use]
+pub fn move_partition(raw: &mut Raw, topic: &str, partition: i32, to: &Path) -> i16 {
+    let mut wanted = alter_replica_log_dirs_request::AlterReplicaLogDirTopic::default();
+    wanted.name = topic.into();
+    wanted.partitions = vec![partition];
+    let mut dir = alter_replica_log_dirs_request::AlterReplicaLogDir::default();
+    dir.path = to.display().to_string().as_str().into();
+    dir.topics = vec![wanted];
+    let mut request = AlterReplicaLogDirsRequest::default();
+    request.dirs = vec![dir];
+    let answer = raw.call::<AlterReplicaLogDirsRequest>(2, &request);
+    let row = &answer.results[0].partitions[0];
+    assert_eq!(
+        (answer.results[0].topic_name.as_str(), row.partition_index),
+        (topic, partition)
+    );
+    row.error_code
+}
+
+/// Where DescribeLogDirs sees the only partition of a topic, and how large.
+///
+/// # Panics
+/// When it is not in one place.
+#[must_use]
+pub fn place_of(raw: &mut Raw, topic: &str) -> (PathBuf, i64) {
+    let mut request = DescribeLogDirsRequest::default();
+    request.topics = None;
+    let answer = raw.call::<DescribeLogDirsRequest>(4, &request);
+    let found: Vec<(PathBuf, i64)> = answer
+        .results
+        .iter()
+        .flat_map(|dir| {
+            let topics = dir.topics.iter().filter(|t| t.name.as_str() == topic);
+            topics.map(|t| {
+                (
+                    PathBuf::from(dir.log_dir.as_str()),
+                    t.partitions[0].partition_size,
+                )
+            })
+        })
+        .collect();
+    assert_eq!(found.len(), 1, "in one place: {found:?}");
+    found[0].clone()
+}
