@@ -35,7 +35,6 @@ mod workers;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, bounded, select_biased};
@@ -90,10 +89,8 @@ fn serve(line: &CommandLine) -> ExitCode {
     }
     tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
-    let reload = Arc::new(AtomicBool::new(false));
-    let started =
-        watch_signals(Arc::clone(&stop), Arc::clone(&reload)).map_err(server::ServeError::System);
-    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop, reload)?)));
+    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
     match started {
         Ok((signals, serving)) => run(line, &signals, serving),
         Err(error) => {
@@ -125,7 +122,7 @@ struct Asked {
 /// Starts the thread `signals` before anything else, so that none is missed.
 /// The first signal to stop raises `stop`, too. SIGHUP stops a broker on a terminal,
 /// for the terminal has gone; any other reads its configuration again.
-fn watch_signals(stop: Arc<StopSignal>, certificates: Arc<AtomicBool>) -> std::io::Result<Asked> {
+fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let on_terminal = std::io::stderr().is_terminal();
     let (stops, stopped) = bounded(1);
@@ -137,7 +134,6 @@ fn watch_signals(stop: Arc<StopSignal>, certificates: Arc<AtomicBool>) -> std::i
                 // What is asked already need not be asked again.
                 if signal == SIGHUP && !on_terminal {
                     let _ = reloads.try_send(());
-                    certificates.store(true, Ordering::Release);
                     continue;
                 }
                 stop.raise();

@@ -6,7 +6,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -118,16 +117,12 @@ impl Aside {
 
 impl Serving {
     /// Binds, opens the data, then accepts. `stop` ends a wait for another
-    /// broker's directory; `reload` has certificates read again.
+    /// broker's directory.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(
-        config: Config,
-        stop: Arc<StopSignal>,
-        reload: Arc<AtomicBool>,
-    ) -> Result<Self, ServeError> {
-        let doors = Doors::open(&config, reload).map_err(ServeError::Security)?;
+    pub fn start(config: Config, stop: Arc<StopSignal>) -> Result<Self, ServeError> {
+        let doors = Doors::open(&config).map_err(ServeError::Security)?;
         if let Some(warning) = exposure::warning(&config) {
             log::warn!("{warning}");
         }
@@ -196,6 +191,7 @@ impl Serving {
     /// The configuration was read again: each part that can change while it
     /// runs takes what is its own here, and nothing may fail any more.
     pub fn take_over(&self, config: &Config) {
+        self.broker.doors.read_again();
         let restart = self.broker.take_settings(&config.settings);
         if !restart.is_empty() {
             log::warn!("changed, and waits for a restart: {}", restart.join(", "));
@@ -206,6 +202,7 @@ impl Serving {
 
     /// The configuration was read again and is wrong: the old one holds.
     pub fn refused_reload(&self) {
+        self.broker.doors.read_again();
         self.running.reloads_refused.add(1);
     }
 

@@ -451,6 +451,31 @@ pub(crate) static ROWS: &[Row] = &[
             r.response_partition_limit = 100;
         }),
     ),
+    // Of a connection that has no login to begin.
+    row(
+        17,
+        &[],
+        ask!(SaslHandshakeRequest, 1, |r, _topic| {
+            r.mechanism = "PLAIN".into();
+        }),
+    ),
+    row(36, &[], ask!(SaslAuthenticateRequest, 2, |r, _topic| {})),
+    row(
+        50,
+        &[(DESCRIBE, CLUSTER)],
+        ask!(DescribeUserScramCredentialsRequest, 0, |r, _topic| {}),
+    ),
+    row(
+        51,
+        &[(ALTER, CLUSTER)],
+        ask!(AlterUserScramCredentialsRequest, 0, |r, _topic| {
+            let mut user =
+                alter_user_scram_credentials_request::ScramCredentialDeletion::default();
+            user.name = NAME.into();
+            user.mechanism = 1;
+            r.deletions = vec![user];
+        }),
+    ),
     // The last one: it does what it is about.
     row(20, &[(DELETE, TOPIC)], |raw, _| {
         let request = requests::delete_topics(5, &[NAME]);
