@@ -1,4 +1,4 @@
-//! The HTTP side door: metrics and health, on its own thread.
+//! The HTTP side door: metrics, health and readiness, on its own thread, from before the data is opened to the end.
 //!
 //! Owns:     the thread `admin-http` and its listener.
 //! Does not: take any lock that I/O can hold; it reads snapshots.
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::metrics;
+use crate::health;
+use crate::metrics::{self, Format};
 use crate::running::Running;
 
 /// How long a client may take for its request or for reading the answer.
@@ -28,7 +29,7 @@ pub struct AdminHttp {
     thread: JoinHandle<()>,
 }
 
-/// A side door that is bound and does not serve yet: who asks meanwhile waits.
+/// A side door that is bound and does not serve yet.
 pub struct BoundAdmin(TcpListener);
 
 impl BoundAdmin {
@@ -93,26 +94,42 @@ fn serve(stream: TcpStream, running: &Running) -> io::Result<()> {
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let mut header = String::new();
-    // Read the headers out, so that closing does not reset the answer away.
+    let mut format = Format::Prometheus;
+    // All are read, so that closing does not reset the answer away.
     while reader.read_line(&mut header)? > 2 {
+        if let Some((name, value)) = header.split_once(':')
+            && name.eq_ignore_ascii_case("accept")
+        {
+            format = Format::accepted_by(value.trim());
+        }
         header.clear();
     }
-    respond(stream, &line, running)
+    respond(stream, &line, format, running)
 }
 
-fn respond(mut stream: TcpStream, request_line: &str, running: &Running) -> io::Result<()> {
+fn respond(
+    mut stream: TcpStream,
+    request_line: &str,
+    format: Format,
+    running: &Running,
+) -> io::Result<()> {
     let mut words = request_line.split_ascii_whitespace();
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => {
-            ("200 OK", metrics::CONTENT_TYPE, metrics::render(running))
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    let path = target.split('?').next().unwrap_or_default();
+    let (status, kind, body) = match (method, path) {
+        (Some("GET"), "/metrics") => {
+            let page = metrics::render(running, format);
+            ("200 OK", format.content_type(), page)
         }
-        (Some("GET"), Some("/healthz")) => {
-            ("200 OK", "application/json", running.broker.health_json())
-        }
+        (Some("GET"), "/healthz") => ("200 OK", "application/json", health::page(running)),
+        (Some("GET"), "/readyz") => match running.not_ready() {
+            None => ("200 OK", "text/plain", "ready\n".into()),
+            Some(why) => ("503 Service Unavailable", "text/plain", why + "\n"),
+        },
         (Some("GET"), _) => (
             "404 Not Found",
             "text/plain",
-            "/metrics or /healthz\n".into(),
+            "/metrics, /healthz or /readyz\n".into(),
         ),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".into()),
     };

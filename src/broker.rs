@@ -8,6 +8,7 @@
 //! of deleted ones off the disks.
 
 mod moves;
+mod reload;
 mod removal;
 mod topic_ops;
 
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use seawall_committer::Watchdog;
+use seawall_committer::{Call, InFlight, Watchdog};
 use seawall_storage::ProducerId;
 
 use crate::cleaner::CleanerConfig;
@@ -25,13 +26,16 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, LogDirIndex, ProducerIdError, StopSignal,
 };
 use crate::config::Config;
+use crate::counts::RequestCounts;
 use crate::fetch_sessions::FetchSessions;
 use crate::groups::{Groups, Place};
+use crate::health::DirFacts;
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
 use crate::security::{Credentials, CredentialsError, Doors, Session};
+use crate::startup::Startup;
 use crate::timer::Timer;
-use crate::topics::{LookupError, Slot, Topics};
+use crate::topics::{LookupError, Topics};
 use crate::txn::Transactions;
 use crate::workers::Workers;
 use removal::Removals;
@@ -81,6 +85,8 @@ pub struct Broker {
     pub topics: Arc<Topics>,
     /// What readers want, between their fetches.
     pub fetch_sessions: Arc<FetchSessions>,
+    /// What clients asked for.
+    pub counts: RequestCounts,
     /// Deadlines.
     pub timer: Arc<Timer>,
     /// The transaction coordinator.
@@ -108,7 +114,7 @@ pub struct Broker {
 impl Broker {
     /// Claims the log dirs and opens every partition. On a shared file system
     /// it may wait for half a minute until the last owner is provably gone;
-    /// `stop` ends that wait.
+    /// `stop` ends that wait; `startup` hears how far it has come.
     ///
     /// # Errors
     /// A dir cannot be claimed or a thread not started. A partition that cannot
@@ -116,8 +122,8 @@ impl Broker {
     pub fn open(
         config: Config,
         endpoints: Vec<(String, u16)>,
-        doors: Arc<Doors>,
-        stop: Arc<StopSignal>,
+        (doors, stop): (Arc<Doors>, Arc<StopSignal>),
+        startup: &Arc<Startup>,
     ) -> Result<Arc<Self>, OpenError> {
         let options = ClusterOptions::new(&config, stop, Arc::new(lost));
         let mut cluster = Cluster::open(&options).map_err(OpenError::Cluster)?;
@@ -152,6 +158,7 @@ impl Broker {
         let broker = Arc::new(Self {
             fetch_sessions: Arc::new(FetchSessions::new(config.fetch_sessions_max)),
             config,
+            counts: RequestCounts::new(),
             topics,
             timer,
             txns,
@@ -169,7 +176,7 @@ impl Broker {
             cleaned_at: Mutex::new(Instant::now()),
             endpoints,
         });
-        broker.open_topics();
+        broker.open_topics(startup);
         broker.say_recovered();
         broker.txns.resume(&broker);
         Ok(broker)
@@ -251,23 +258,22 @@ impl Broker {
         partitions.map(|partition| number(partition)).sum()
     }
 
-    /// The health of every partition that is not well, as JSON.
-    pub fn health_json(&self) -> String {
-        let map = self.topics.load();
-        let mut unwell = Vec::new();
-        for topic in map.iter() {
-            for (index, slot) in topic.partitions.iter().enumerate() {
-                let state = match slot {
-                    Slot::Open(partition) if partition.is_online() => continue,
-                    Slot::Open(partition) => format!("{:?}", partition.health()),
-                    Slot::Offline(why) => format!("Offline: {why}"),
-                };
-                unwell.push(serde_json::json!({
-                    "topic": &*topic.name, "partition": index, "state": state,
-                }));
-            }
-        }
-        serde_json::json!({ "status": "ok", "unwell": unwell }).to_string()
+    /// Calls to disks that have not come back, by kind.
+    pub fn calls(&self) -> [(Call, InFlight); Call::ALL.len()] {
+        self.watchdog.in_flight()
+    }
+
+    /// How each configured log dir is.
+    pub fn dir_facts(&self) -> impl Iterator<Item = DirFacts<'_>> {
+        let all = self.cluster.log_dirs.all().iter().zip(&self.dirs);
+        all.map(|(dir, started)| DirFacts {
+            path: &dir.path,
+            absence: dir.state.as_ref().err().map(ToString::to_string),
+            well: started.as_ref().is_some_and(|dir| dir.claim.is_well()),
+            claim_fresh: started.as_ref().is_some_and(|dir| dir.claim.is_fresh()),
+            has_space: started.as_ref().is_some_and(|dir| dir.reserve.is_held()),
+            free_bytes: started.as_ref().map_or(0, |dir| dir.claim.free_bytes()),
+        })
     }
 
     /// What is due by the clock.

@@ -7,11 +7,19 @@ use crate::tools::{DoctorArgs, DumpArgs, UserCommand, VerifyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
+/// The version and the commit it is of.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("SEAWALL_COMMIT"),
+    ")"
+);
+
 /// A Kafka-wire-compatible broker for one machine and a filer.
 ///
 /// Without options it listens on 127.0.0.1:9092 and stores under ./data.
 #[derive(Debug, Parser)]
-#[command(name = "seawall", version, args_conflicts_with_subcommands = true)]
+#[command(name = "seawall", version = VERSION, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -49,20 +57,25 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR")]
         to: PathBuf,
     },
-    /// Print configuration.
-    #[command(hide = true)]
+    /// Check a configuration, or print what there is to configure.
     Config {
-        /// What to print.
+        /// What to do.
         #[command(subcommand)]
         what: ConfigCommand,
     },
 }
 
-/// What `seawall config` prints.
+/// What `seawall config` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// The packaged server.properties.
+    /// Print the packaged server.properties: every key, with its default.
     Default,
+    /// Print what /metrics tells.
+    Metrics,
+    /// Say whether a broker would start with this configuration, and if not, why and what to do.
+    ///
+    /// Exits with 0 if it would, with 1 if not, with 2 if the file could not be read.
+    Check(ServeArgs),
 }
 
 /// The options of a broker.

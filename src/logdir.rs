@@ -17,6 +17,7 @@ use seawall_storage::disk::{Disk, RealDisk};
 
 use crate::cleaner::{Cleaner, CleanerConfig};
 use crate::cluster::{DirClaim, root};
+use crate::counts::DirCounts;
 use crate::partition::Partition;
 use crate::queued::QueuedBytes;
 use crate::reserve::Reserve;
@@ -103,6 +104,9 @@ pub struct LogDir {
     pub queued: QueuedBytes,
     /// Space kept back; while it is not there nothing is appended.
     pub reserve: Reserve,
+    /// What happens here.
+    pub counts: DirCounts,
+    total_bytes: AtomicU64,
     unwell: AtomicUsize,
     failed: AtomicUsize,
     tail: AtomicBool,
@@ -137,6 +141,8 @@ impl LogDir {
             path: path.to_owned(),
             disk,
             reserve,
+            counts: DirCounts::new(),
+            total_bytes: AtomicU64::new(0),
             unwell: AtomicUsize::new(0),
             resources: Resources::new(HANDLES_MAX),
             committer: Committer::new(committer, Arc::clone(&options.watchdog)),
@@ -160,9 +166,17 @@ impl LogDir {
     /// Tells the catalog how much room there is. Blocks on the disk.
     pub fn look_at_space(&self) {
         match self.space() {
-            Ok(space) => self.claim.set_free_bytes(space.usable_bytes),
+            Ok(space) => {
+                self.claim.set_free_bytes(space.usable_bytes);
+                self.total_bytes.store(space.total_bytes, Ordering::Relaxed);
+            }
             Err(error) => log::warn!("{}: its space is not known: {error}", self.path.display()),
         }
+    }
+
+    /// How large its file system is, when it was last looked; 0 before that.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
     }
 
     /// What is due by the clock.

@@ -7,16 +7,24 @@ mod cleaner;
 mod cli;
 mod cluster;
 mod config;
+mod counts;
 mod fetch_sessions;
 mod groups;
+mod health;
+mod heart;
+mod histogram;
 mod logdir;
+mod logging;
 mod metrics;
 mod partition;
 mod queued;
+mod reload;
 mod reserve;
 mod running;
 mod security;
 mod server;
+mod startup;
+mod systemd;
 mod timer;
 mod tools;
 mod topics;
@@ -24,12 +32,12 @@ mod tripwire;
 mod txn;
 mod workers;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, bounded, select_biased};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -50,37 +58,41 @@ fn main() -> ExitCode {
         Command::User { what } => tools::user(what).into(),
         Command::Doctor(args) => tools::doctor(args).into(),
         Command::Papers { to } => tools::papers(&to).into(),
-        Command::Config {
-            what: ConfigCommand::Default,
-        } => {
-            print!("{}", config::default_file());
-            ExitCode::SUCCESS
-        }
+        Command::Config { what } => match what {
+            ConfigCommand::Check(args) => tools::config_check(&args.into()).into(),
+            ConfigCommand::Default => print(&config::default_file()),
+            ConfigCommand::Metrics => print(&metrics::listing()),
+        },
     }
 }
 
+fn print(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
+}
+
 fn serve(line: &CommandLine) -> ExitCode {
-    let logger = env_logger::Env::default().default_filter_or("info");
-    env_logger::Builder::from_env(logger).init();
+    logging::start();
     let config = match Config::load(line) {
         Ok(config) => config,
         Err(error) => {
-            log::error!("{error}");
+            for problem in error.lines() {
+                log::error!("{problem}");
+            }
             return ExitCode::from(EXIT_CONFIG);
         }
     };
+    logging::set_level(config.log_level);
     raise_descriptor_limit();
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
     tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
-    let reload = Arc::new(AtomicBool::new(false));
-    let started =
-        watch_signals(Arc::clone(&stop), Arc::clone(&reload)).map_err(server::ServeError::System);
-    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop, reload)?)));
+    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
     match started {
-        Ok((signals, serving)) => run(&signals, serving),
+        Ok((signals, serving)) => run(line, &signals, serving),
         Err(error) => {
             log::error!("not started: {error}");
             ExitCode::FAILURE
@@ -101,35 +113,56 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// What came from outside. A burst of either is one.
+struct Asked {
+    stop: Receiver<i32>,
+    reload: Receiver<()>,
+}
+
 /// Starts the thread `signals` before anything else, so that none is missed.
-/// The first signal raises `stop` and comes out of the channel; SIGHUP raises `reload`.
-fn watch_signals(stop: Arc<StopSignal>, reload: Arc<AtomicBool>) -> std::io::Result<Receiver<i32>> {
+/// The first signal to stop raises `stop`, too. SIGHUP stops a broker on a terminal,
+/// for the terminal has gone; any other reads its configuration again.
+fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let (sender, receiver) = crossbeam_channel::bounded(1);
+    let on_terminal = std::io::stderr().is_terminal();
+    let (stops, stopped) = bounded(1);
+    let (reloads, reload) = bounded(1);
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
             for signal in signals.forever() {
-                if signal == SIGHUP {
-                    reload.store(true, Ordering::Release);
+                // What is asked already need not be asked again.
+                if signal == SIGHUP && !on_terminal {
+                    let _ = reloads.try_send(());
                     continue;
                 }
                 stop.raise();
-                // A second signal has nobody to tell any more.
-                let _ = sender.try_send(signal);
+                let _ = stops.try_send(signal);
             }
         })?;
-    Ok(receiver)
+    Ok(Asked {
+        stop: stopped,
+        reload,
+    })
 }
 
-fn run(signals: &Receiver<i32>, serving: Serving) -> ExitCode {
+fn run(line: &CommandLine, asked: &Asked, serving: Serving) -> ExitCode {
     for addr in serving.addrs() {
         log::info!("listening on {addr}");
     }
     if let Some(addr) = serving.admin_addr() {
         log::info!("metrics on http://{addr}/metrics");
     }
-    let signal = signals.recv().unwrap_or(SIGTERM);
+    let signal = loop {
+        select_biased! {
+            recv(asked.stop) -> signal => break signal.unwrap_or(SIGTERM),
+            recv(asked.reload) -> reload => match reload {
+                Ok(()) => reload::reload(line, &serving),
+                Err(_) => break SIGTERM,
+            },
+        }
+    };
+    systemd::stopping();
     log::info!("stopping on signal {signal}");
     if serving.stop() {
         log::info!("stopped cleanly");

@@ -37,6 +37,11 @@ impl QueuedBytes {
         self.now.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// What is in it.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
     /// Gives `bytes` back.
     pub fn sub(&self, bytes: u64) {
         self.now.fetch_sub(bytes, Ordering::Relaxed);

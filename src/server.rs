@@ -6,7 +6,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,11 @@ use crate::api::KafkaService;
 use crate::broker::{Broker, OpenError};
 use crate::cluster::StopSignal;
 use crate::config::Config;
+use crate::heart::{Heart, status_line};
 use crate::running::Running;
 use crate::security::{Doors, SecurityError, exposure};
+use crate::startup::Phase;
+use crate::systemd;
 
 /// How often partitions are looked through for what is due by the clock.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,28 +31,45 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// How long the rest of a stop may take before it counts as unclean.
 const STOP: Duration = Duration::from_secs(60);
 
+/// The keys of the addresses.
+const LISTENERS: &str = "listeners";
+const ADMIN_LISTENER: &str = "admin.listener";
+
 /// Why the broker did not start. Nothing is left running.
 #[derive(Debug)]
 pub enum ServeError {
-    /// Operator: an address cannot be had.
-    Listen(StartError),
-    /// Operator: a listener's name has no address.
-    Resolve(String, io::Error),
+    /// Operator: an address cannot be had; with the place of the key.
+    Listen(StartError, String),
+    /// Operator: a listener's name has no address; with the place of the key.
+    Resolve(String, io::Error, String),
+    /// Operator: the side door's address cannot be had; with the place of the key.
+    Admin(SocketAddr, io::Error, String),
     /// Operator: certificates or keys cannot be used.
     Security(SecurityError),
-    /// The data cannot be served.
-    Open(OpenError),
-    /// The system refused a thread or the side door's address.
+    /// The data cannot be served; with the place of the key.
+    Open(OpenError, String),
+    /// The system refused a thread.
     System(io::Error),
 }
 
 impl std::fmt::Display for ServeError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Listen(error) => error.fmt(f),
-            Self::Resolve(host, error) => write!(f, "listener host {host:?}: {error}"),
+            Self::Listen(error @ StartError::Bind { error: why, .. }, place) => {
+                write!(f, "{error} ({place}). {}", address_way_out(why))
+            }
+            Self::Listen(error, place) => write!(f, "{error} ({place})"),
+            Self::Resolve(host, error, place) => write!(
+                f,
+                "the host {host:?} has no address: {error} ({place}). Correct the name, or write an address"
+            ),
+            Self::Admin(addr, error, place) => write!(
+                f,
+                "cannot listen on {addr} for HTTP: {error} ({place}). {}",
+                address_way_out(error)
+            ),
             Self::Security(error) => error.fmt(f),
-            Self::Open(error) => error.fmt(f),
+            Self::Open(error, place) => write!(f, "{error} ({place})"),
             Self::System(error) => error.fmt(f),
         }
     }
@@ -59,74 +78,143 @@ impl std::fmt::Display for ServeError {
 /// See the module.
 pub struct Serving {
     running: Arc<Running>,
-    admin: Option<AdminHttp>,
+    broker: Arc<Broker>,
+    server: Server,
+    aside: Aside,
     maintenance: Maintenance,
+}
+
+/// What tells others how it goes, from before the data is opened until after it is closed.
+struct Aside {
+    admin: Option<AdminHttp>,
+    heart: Heart,
+}
+
+impl Aside {
+    fn start(config: &Config, running: &Arc<Running>) -> Result<Self, ServeError> {
+        let bound = match &config.admin_listener {
+            Some(listener) => {
+                let addr = first_addr(config, listener, ADMIN_LISTENER)?;
+                let failed =
+                    |error| ServeError::Admin(addr, error, config.settings.place(ADMIN_LISTENER));
+                Some(BoundAdmin::bind(addr).map_err(failed)?)
+            }
+            None => None,
+        };
+        let admin = bound.map(|bound| bound.serve(Arc::clone(running)));
+        let admin = admin.transpose().map_err(ServeError::System)?;
+        let heart = Heart::start(running).map_err(ServeError::System)?;
+        Ok(Self { admin, heart })
+    }
+
+    fn stop(self) {
+        self.heart.stop();
+        if let Some(admin) = self.admin {
+            admin.stop();
+        }
+    }
 }
 
 impl Serving {
     /// Binds, opens the data, then accepts. `stop` ends a wait for another
-    /// broker's directory; `reload` has certificates read again.
+    /// broker's directory.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(
-        config: Config,
-        stop: Arc<StopSignal>,
-        reload: Arc<AtomicBool>,
-    ) -> Result<Self, ServeError> {
-        let doors = Doors::open(&config, reload).map_err(ServeError::Security)?;
+    pub fn start(config: Config, stop: Arc<StopSignal>) -> Result<Self, ServeError> {
+        let doors = Doors::open(&config).map_err(ServeError::Security)?;
         if let Some(warning) = exposure::warning(&config) {
             log::warn!("{warning}");
         }
         // Bound first: an address in use is found before any dir is claimed.
-        let bound = Server::bind(net_config(&config, &doors)?).map_err(ServeError::Listen)?;
+        let place = config.settings.place(LISTENERS);
+        let bound = Server::bind(net_config(&config, &doors)?);
+        let bound = bound.map_err(|error| ServeError::Listen(error, place))?;
         let endpoints = endpoints(&config, &bound);
-        let admin = match &config.admin_listener {
-            Some(listener) => {
-                let bound = BoundAdmin::bind(first_addr(listener)?);
-                Some(bound.map_err(ServeError::System)?)
+        let running = Arc::new(Running::new());
+        let aside = Aside::start(&config, &running)?;
+        let opened = Self::open(config, endpoints, (doors, stop), bound, &running);
+        match opened {
+            Ok((broker, server, maintenance)) => {
+                running.listening(server.watch());
+                systemd::ready(&status_line(&running));
+                Ok(Self {
+                    running,
+                    broker,
+                    server,
+                    aside,
+                    maintenance,
+                })
             }
-            None => None,
-        };
-        let broker = Broker::open(config, endpoints, doors, stop).map_err(ServeError::Open)?;
+            Err(error) => {
+                running.startup.enter(Phase::Stopping);
+                aside.stop();
+                Err(error)
+            }
+        }
+    }
+
+    fn open(
+        config: Config,
+        endpoints: Vec<(String, u16)>,
+        (doors, stop): (Arc<Doors>, Arc<StopSignal>),
+        bound: BoundServer,
+        running: &Running,
+    ) -> Result<(Arc<Broker>, Server, Maintenance), ServeError> {
+        let data = data_place(&config);
+        let listeners = config.settings.place(LISTENERS);
+        let broker = Broker::open(config, endpoints, (doors, stop), &running.startup);
+        let broker = broker.map_err(|error| ServeError::Open(error, data))?;
+        running.opened(&broker);
         let service = Arc::new(KafkaService::new(Arc::clone(&broker)));
-        let server = bound.start(service).map_err(ServeError::Listen)?;
-        let running = Arc::new(Running { broker, server });
-        let admin = admin.map(|bound| bound.serve(Arc::clone(&running)));
-        let admin = admin.transpose().map_err(ServeError::System)?;
-        let maintenance = Maintenance::start(&running.broker).map_err(ServeError::System)?;
-        Ok(Self {
-            running,
-            admin,
-            maintenance,
-        })
+        let server = bound.start(service);
+        let server = server.map_err(|error| ServeError::Listen(error, listeners))?;
+        let maintenance = Maintenance::start(&broker).map_err(ServeError::System)?;
+        Ok((broker, server, maintenance))
     }
 
     /// Where clients connect.
     pub fn addrs(&self) -> &[SocketAddr] {
-        self.running.server.local_addrs()
+        self.server.local_addrs()
     }
 
     /// Where metrics are.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(AdminHttp::addr)
+        self.aside.admin.as_ref().map(AdminHttp::addr)
+    }
+
+    /// One line on how the broker is.
+    pub fn status_line(&self) -> String {
+        status_line(&self.running)
+    }
+
+    /// The configuration was read again: each part takes what it can.
+    pub fn take_over(&self, config: &Config) {
+        self.broker.doors.read_again();
+        let restart = self.broker.take_settings(&config.settings);
+        if !restart.is_empty() {
+            log::warn!("changed, and waits for a restart: {}", restart.join(", "));
+        }
+        self.running.reloads.add(1);
+        log::info!("the configuration was read again");
+    }
+
+    /// The configuration was read again and is wrong: the old one holds.
+    pub fn refused_reload(&self) {
+        self.broker.doors.read_again();
+        self.running.reloads_refused.add(1);
     }
 
     /// Drains, flushes, closes. Says whether the next start has nothing to scan.
     pub fn stop(self) -> bool {
+        self.running.startup.enter(Phase::Stopping);
         self.maintenance.stop();
-        if let Some(admin) = self.admin {
-            admin.stop();
-        }
-        let Some(running) = Arc::into_inner(self.running) else {
-            log::error!("the side door did not end; the stop is unclean");
-            return false;
-        };
-        let drained = running.server.drain(DRAIN);
+        let drained = self.server.drain(DRAIN);
         if drained.connections_cut > 0 {
             log::warn!("{} connections were cut", drained.connections_cut);
         }
-        let stopped = running.broker.stop(Instant::now() + STOP);
+        let stopped = self.broker.stop(Instant::now() + STOP);
+        self.aside.stop();
         stopped && drained.threads_stuck == 0
     }
 }
@@ -164,13 +252,37 @@ impl Maintenance {
     }
 }
 
+/// The key that says where the data is.
+fn data_place(config: &Config) -> String {
+    let dirs = config.settings.explicit("log.dirs");
+    config
+        .settings
+        .place(dirs.map_or("log.dir", |_| "log.dirs"))
+}
+
+/// What to do about an address that cannot be had.
+fn address_way_out(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::AddrInUse => {
+            "Stop who listens there (`ss -ltnp` tells), or set another address"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "This machine has no such address (`ip address` lists them): set one that it has"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "Set a port above 1023, or give the broker CAP_NET_BIND_SERVICE"
+        }
+        _ => "Set another address",
+    }
+}
+
 fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     let mut listeners = Vec::with_capacity(config.listeners.len());
     for (index, listener) in config.listeners.iter().enumerate() {
         listeners.push(Listener {
             tls: doors.tls_slot(index),
             name: listener.name.clone(),
-            addr: first_addr(listener)?,
+            addr: first_addr(config, listener, LISTENERS)?,
         });
     }
     let defaults = Limits::default();
@@ -194,12 +306,18 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     })
 }
 
-fn first_addr(listener: &crate::config::Listener) -> Result<SocketAddr, ServeError> {
+fn first_addr(
+    config: &Config,
+    listener: &crate::config::Listener,
+    key: &str,
+) -> Result<SocketAddr, ServeError> {
     let none = || io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let addrs = listener.addrs();
     addrs
         .and_then(|addrs| addrs.first().copied().ok_or_else(none))
-        .map_err(|error| ServeError::Resolve(listener.host.clone(), error))
+        .map_err(|error| {
+            ServeError::Resolve(listener.host.clone(), error, config.settings.place(key))
+        })
 }
 
 /// What clients are told, by listener: the advertised port, or the bound one.

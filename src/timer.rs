@@ -90,6 +90,11 @@ impl Timer {
         }
     }
 
+    /// How many actions are pending.
+    pub fn pending(&self) -> usize {
+        self.shared.state.lock().deadlines.len()
+    }
+
     /// Ends the thread; pending actions are forgotten.
     pub fn stop(&self) {
         self.shared.state.lock().stopping = true;

@@ -161,6 +161,11 @@ impl TopicMap {
         self.by_name.values()
     }
 
+    /// Names that stand in the catalog and cannot be read.
+    pub fn damaged(&self) -> impl Iterator<Item = &str> {
+        self.damaged.iter().map(|name| &**name)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_name.len()

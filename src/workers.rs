@@ -124,6 +124,11 @@ impl Workers {
         self.send(Job::Run(Box::new(job)));
     }
 
+    /// Jobs that wait for a thread.
+    pub fn queued(&self) -> usize {
+        self.receiver.len()
+    }
+
     fn send(&self, job: Job) {
         let sent = self.jobs.lock().as_ref().map(|s| s.send(job));
         if !matches!(sent, Some(Ok(()))) {

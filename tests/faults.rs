@@ -10,6 +10,7 @@ mod faults {
     mod doctor;
     mod failed_calls;
     mod groups;
+    mod health;
     mod hung_calls;
     mod kill_loop;
     mod load;

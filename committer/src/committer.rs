@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::gate::Gate;
-use crate::pool::Pool;
+use crate::pool::{Load, Pool};
 use crate::queue::{Failure, Group, Job, Queue, Refusal, Target};
 use crate::watchdog::{Call, CallGuard, Watchdog, Watched};
 use seawall_planted::planted;
@@ -60,6 +60,8 @@ pub trait Log: Watched + Sized {
     /// # Errors
     /// See [`ChoreError`].
     fn chore(self: &Arc<Self>, chore: Chore) -> Result<u64, ChoreError>;
+    /// A flush acknowledged that many waiters. Must not block.
+    fn group_committed(&self, _waiters: usize) {}
     /// A flush came to its end, well or not.
     fn flush_ended(self: &Arc<Self>) {}
     /// Appends what waits in the lane and calls [`Committer::appended`], as an
@@ -208,6 +210,12 @@ impl<L: Log> Committer<L> {
         }
     }
 
+    /// How much there is to do. Takes a lock that nobody holds for long.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        self.pool.load()
+    }
+
     /// Lets the threads finish and joins them. Returns how many did not end
     /// before `deadline`: then the stop is unclean.
     pub fn stop(&self, deadline: Instant) -> usize {
@@ -338,6 +346,7 @@ impl<L: Log> Committer<L> {
         stats
             .released
             .fetch_add(waiters.len() as u64, Ordering::Relaxed);
+        log.group_committed(waiters.len());
         let settled = waiters.into_iter().map(|w| (w, outcome)).collect();
         Self::settle(log, settled, moved);
         if let Some(point) = &target.point {

@@ -19,5 +19,6 @@ mod watchdog;
 pub use committer::{Chore, ChoreError, Committer, CommitterConfig, Log};
 pub use gate::{Gate, GateStats};
 pub use policy::AckPolicy;
+pub use pool::Load;
 pub use queue::{Failure, FlushSeq, Group, Health, Member, Refusal};
-pub use watchdog::{Call, CallGuard, Watchdog, Watched};
+pub use watchdog::{Call, CallGuard, InFlight, Watchdog, Watched};

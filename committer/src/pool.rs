@@ -17,6 +17,15 @@ use seawall_planted::planted;
 
 use crate::sync::{Builder, Condvar, JoinHandle, Mutex, forget_finished};
 
+/// What a pool has to do, and with whom.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Load {
+    /// Logs that wait for a thread.
+    pub queued: usize,
+    /// Threads that there are.
+    pub threads: usize,
+}
+
 struct State<T> {
     queue: VecDeque<T>,
     threads: usize,
@@ -107,6 +116,15 @@ impl<T: Send + 'static> Pool<T> {
     pub(crate) fn is_crowded(&self) -> bool {
         let state = self.state.lock();
         state.queue.len() > state.idle && state.threads >= self.threads_max
+    }
+
+    /// How much there is to do.
+    pub(crate) fn load(&self) -> Load {
+        let state = self.state.lock();
+        Load {
+            queued: state.queue.len(),
+            threads: state.threads,
+        }
     }
 
     fn next(&self) -> Option<T> {

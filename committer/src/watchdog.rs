@@ -50,11 +50,47 @@ struct Entry {
     owner: Arc<dyn Watched>,
 }
 
+/// Calls of one kind that have not come back.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct InFlight {
+    /// How many.
+    pub count: usize,
+    /// How long the oldest of them has been running.
+    pub age: Duration,
+}
+
+impl Call {
+    /// Every kind.
+    pub const ALL: [Self; 6] = [
+        Self::Append,
+        Self::Read,
+        Self::Flush,
+        Self::Roll,
+        Self::LaneWait,
+        Self::FlushWait,
+    ];
+
+    /// One word for it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Append => "append",
+            Self::Read => "read",
+            Self::Flush => "flush",
+            Self::Roll => "roll",
+            Self::LaneWait => "lane_wait",
+            Self::FlushWait => "flush_wait",
+        }
+    }
+}
+
 type Key = (Instant, u64);
 
 #[derive(Default)]
 struct Registry {
     in_flight: BTreeMap<Key, Entry>,
+    /// Those that were reported and have not come back.
+    hung: BTreeMap<Key, Call>,
     /// The call whose owner is being told that it is overdue.
     telling: Option<Telling>,
     next_id: u64,
@@ -127,6 +163,23 @@ impl Watchdog {
         }
     }
 
+    /// What has not come back yet, by kind.
+    #[must_use]
+    pub fn in_flight(&self) -> [(Call, InFlight); Call::ALL.len()] {
+        let mut seen = Call::ALL.map(|call| (call, InFlight::default()));
+        let registry = self.shared.registry.lock();
+        let now = Instant::now();
+        let hung = registry.hung.iter().map(|(key, call)| (key, *call));
+        let others = registry.in_flight.iter();
+        for (key, call) in hung.chain(others.map(|(key, entry)| (key, entry.call))) {
+            if let Some((_, of_kind)) = seen.iter_mut().find(|row| row.0 == call) {
+                of_kind.count += 1;
+                of_kind.age = of_kind.age.max(now.saturating_duration_since(key.0));
+            }
+        }
+        seen
+    }
+
     /// Ends the thread and joins it.
     pub fn stop(&self) {
         self.shared.registry.lock().stopping = true;
@@ -145,6 +198,7 @@ impl Drop for CallGuard {
         if registry.in_flight.remove(&self.key).is_some() {
             return;
         }
+        registry.hung.remove(&self.key);
         // W1: the watchdog took the entry out to report it. While it does, it
         // reports the return too, behind that.
         if let Some(telling) = &mut registry.telling
@@ -179,7 +233,11 @@ fn next_overdue(shared: &Shared) -> Option<Entry> {
             Some(key) if now >= key.0 + shared.timeout => {
                 let came_back = false;
                 registry.telling = Some(Telling { key, came_back });
-                return registry.in_flight.remove(&key);
+                let entry = registry.in_flight.remove(&key);
+                if let Some(entry) = &entry {
+                    registry.hung.insert(key, entry.call);
+                }
+                return entry;
             }
             // W3: the oldest is due within the timeout from now.
             Some(key) => shared
@@ -219,7 +277,11 @@ mod tests {
             reports.recv_timeout(patience).unwrap(),
             ("overdue", Call::Flush)
         );
+        let hung = watchdog.in_flight().map(|(call, seen)| (call, seen.count));
+        assert_eq!(hung.iter().map(|row| row.1).sum::<usize>(), 1);
+        assert!(hung.contains(&(Call::Flush, 1)), "it is still in flight");
         drop(guard);
+        assert!(watchdog.in_flight().iter().all(|row| row.1.count == 0));
         assert_eq!(
             reports.recv_timeout(patience).unwrap(),
             ("recovered", Call::Flush)

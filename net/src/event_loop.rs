@@ -8,7 +8,7 @@
 //! E1. A place in the table is not given to another connection before the events at hand are done,
 //!     so that no event meets the wrong connection.
 //! E2. A panic in a connection's turn closes that connection; the loop goes on.
-//! E3. The thread sleeps only when no message, no turn and no deadline is due.
+//! E3. The thread sleeps only when no message, no turn, no deadline and no beat is due.
 
 use std::collections::VecDeque;
 use std::io;
@@ -118,6 +118,7 @@ impl<S: Service> EventLoop<S> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         while !self.is_done() {
             self.wait(&mut events);
+            self.mailbox.beat();
             for event in &events {
                 self.event(event);
                 self.work();
@@ -147,7 +148,8 @@ impl<S: Service> EventLoop<S> {
     fn wait(&mut self, events: &mut Events) {
         self.mailbox.about_to_sleep();
         let now = Instant::now();
-        let timeout = if self.turns.is_empty() && self.inbox.is_empty() {
+        let nothing = self.turns.is_empty() && self.inbox.is_empty();
+        let timeout = if nothing && self.mailbox.has_beaten() {
             self.next_due(now)
                 .map(|due| due.saturating_duration_since(now))
         } else {

@@ -29,7 +29,7 @@ pub use stats::{NetStats, TlsStats};
 pub use tls::TlsSlot;
 
 pub use config::{Limits, Listener, NetConfig};
-pub use server::{BoundServer, Drained, Server, StartError};
+pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
     BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
     Service, Unparker,

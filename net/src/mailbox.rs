@@ -12,7 +12,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
@@ -75,6 +75,9 @@ pub(crate) struct Mailbox {
     waker: Waker,
     /// The thread is in, or about to enter, its poll.
     sleeping: AtomicBool,
+    /// Beats that were asked of the thread, and the last one that it gave.
+    asked: AtomicU64,
+    beaten: AtomicU64,
 }
 
 impl Mailbox {
@@ -84,6 +87,8 @@ impl Mailbox {
             sender,
             waker,
             sleeping: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            beaten: AtomicU64::new(0),
         };
         (Arc::new(mailbox), receiver)
     }
@@ -93,6 +98,28 @@ impl Mailbox {
         if self.sender.send(message).is_err() {
             return; // The thread has ended; so have its connections.
         }
+        self.rouse();
+    }
+
+    /// Asks the thread to show that it goes round.
+    pub(crate) fn ask_for_beat(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.rouse();
+    }
+
+    /// Whether the thread has gone round since it was last asked.
+    pub(crate) fn has_beaten(&self) -> bool {
+        self.beaten.load(Ordering::Relaxed) == self.asked.load(Ordering::Relaxed)
+    }
+
+    /// The thread goes round.
+    pub(crate) fn beat(&self) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        self.beaten.store(asked, Ordering::Relaxed);
+    }
+
+    /// Wakes the thread if it sleeps.
+    fn rouse(&self) {
         fence(Ordering::SeqCst); // M1: pairs with the fence in `about_to_sleep`.
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
             self.wake();
@@ -105,7 +132,7 @@ impl Mailbox {
         }
     }
 
-    /// Announces a sleep; the thread must look at its queue between this and the sleep (M1).
+    /// Announces a sleep; the thread must look at its queue, and whether a beat is asked, between this and the sleep (M1).
     pub(crate) fn about_to_sleep(&self) {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -82,13 +82,65 @@ pub struct Drained {
 /// A running server. Dropping it cuts all connections.
 pub struct Server {
     addrs: Vec<SocketAddr>,
-    mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
     /// Disconnected when the last net thread has ended.
     ended: Receiver<()>,
+    watch: Watch,
+}
+
+/// Counters of a server and the life signs of its threads; outlives the server.
+#[derive(Clone)]
+pub struct Watch {
+    mailboxes: Vec<Arc<Mailbox>>,
     budget: Arc<Budget>,
     counts: Arc<Counts>,
     counters: Arc<Counters>,
+}
+
+impl Watch {
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> NetStats {
+        let counters = &self.counters;
+        NetStats {
+            connections: self.counts.total() as u64,
+            accepted: counters.accepted.get(),
+            refused: counters.refused.get(),
+            frames: counters.frames.get(),
+            replies: counters.replies.get(),
+            bytes_in: counters.bytes_in.get(),
+            bytes_out: counters.bytes_out.get(),
+            peer_faults: counters.peer_faults.get(),
+            panics: counters.panics.get(),
+            frame_bytes_reserved: self.budget.used() as u64,
+            frames_waiting: self.budget.waiting() as u64,
+            tls: TlsStats {
+                handshakes: counters.handshakes.get(),
+                resumed: counters.handshakes_resumed.get(),
+                failed: counters.handshakes_failed.get(),
+            },
+        }
+    }
+
+    /// Asks every net thread to go round once more; [`Watch::silent`] tells who has not.
+    pub fn ask_for_beats(&self) {
+        for mailbox in &self.mailboxes {
+            mailbox.ask_for_beat();
+        }
+    }
+
+    /// Net threads that have not gone round since they were last asked.
+    #[must_use]
+    pub fn silent(&self) -> usize {
+        let silent = |mailbox: &&Arc<Mailbox>| !mailbox.has_beaten();
+        self.mailboxes.iter().filter(silent).count()
+    }
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Watch of {} net threads", self.mailboxes.len())
+    }
 }
 
 impl Server {
@@ -129,31 +181,19 @@ impl Server {
     /// Connections that there may be, after the reserve of descriptors.
     #[must_use]
     pub fn connections_max(&self) -> usize {
-        self.counts.total_max()
+        self.watch.counts.total_max()
     }
 
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> NetStats {
-        let counters = &self.counters;
-        NetStats {
-            connections: self.counts.total() as u64,
-            accepted: counters.accepted.get(),
-            refused: counters.refused.get(),
-            frames: counters.frames.get(),
-            replies: counters.replies.get(),
-            bytes_in: counters.bytes_in.get(),
-            bytes_out: counters.bytes_out.get(),
-            peer_faults: counters.peer_faults.get(),
-            panics: counters.panics.get(),
-            frame_bytes_reserved: self.budget.used() as u64,
-            frames_waiting: self.budget.waiting() as u64,
-            tls: TlsStats {
-                handshakes: counters.handshakes.get(),
-                resumed: counters.handshakes_resumed.get(),
-                failed: counters.handshakes_failed.get(),
-            },
-        }
+        self.watch.stats()
+    }
+
+    /// What can be known of the server without having it.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        self.watch.clone()
     }
 
     /// Stops accepting and reading, answers what is started, closes, and joins the threads; what is
@@ -175,13 +215,13 @@ impl Server {
             drop(thread.join());
         }
         Drained {
-            connections_cut: self.counters.cut.get(),
+            connections_cut: self.watch.counters.cut.get(),
             threads_stuck: stuck.len(),
         }
     }
 
     fn tell(&self, message: impl Fn() -> Message) {
-        for mailbox in &self.mailboxes {
+        for mailbox in &self.watch.mailboxes {
             mailbox.send(message());
         }
     }
@@ -251,12 +291,14 @@ impl BoundServer {
         let (alive, ended) = bounded(0);
         let mut server = Server {
             addrs: self.addrs,
-            mailboxes,
             threads: Vec::new(),
             ended,
-            budget,
-            counts,
-            counters,
+            watch: Watch {
+                mailboxes,
+                budget,
+                counts,
+                counters,
+            },
         };
         let mut acceptor = Some(acceptor);
         for (index, post) in posts.into_iter().enumerate() {

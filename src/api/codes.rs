@@ -1,7 +1,9 @@
 //! Kafka's error codes, once.
 //!
-//! Owns: the numbers and names. A test compares them with the Java client's
+//! Owns: the numbers and names, and how often each was told. A test compares them with the Java client's
 //! `org.apache.kafka.common.protocol.Errors`; they are typed nowhere else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! codes {
     ($($variant:ident = $code:literal, $name:literal;)*) => {
@@ -15,12 +17,14 @@ macro_rules! codes {
         }
 
         impl ErrorCode {
-            /// The number on the wire.
+            /// The number on the wire. Whoever asks for it fills an answer: an error counts as told.
             #[must_use]
-            pub const fn code(self) -> i16 {
-                match self {
-                    $(Self::$variant => $code,)*
+            pub fn code(self) -> i16 {
+                let code = self as i16;
+                if self != Self::None {
+                    tell(code);
                 }
+                code
             }
 
             /// Kafka's name, as its own logs print it.
@@ -31,7 +35,29 @@ macro_rules! codes {
                 }
             }
         }
+
+        /// Errors told to clients since the start: every name that was told, and how often.
+        pub fn answered() -> impl Iterator<Item = (&'static str, u64)> {
+            [$(($code, $name),)*].into_iter().filter_map(|(code, name): (i16, _)| {
+                let told = TOLD.get(place(code))?.load(Ordering::Relaxed);
+                (told > 0).then_some((name, told))
+            })
+        }
     };
+}
+
+/// How often each code was told, by [`place`].
+static TOLD: [AtomicU64; 160] = [const { AtomicU64::new(0) }; 160];
+
+/// The lowest code is -1.
+fn place(code: i16) -> usize {
+    usize::try_from(i32::from(code) + 1).unwrap_or(0)
+}
+
+fn tell(code: i16) {
+    if let Some(told) = TOLD.get(place(code)) {
+        told.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 codes! {
@@ -173,4 +199,21 @@ codes! {
     GroupDeletionFailed = 134, "GROUP_DELETION_FAILED";
     StreamsTopologyDescriptionUpdateFailed = 135, "STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED";
     ControllerIdNotRegistered = 136, "CONTROLLER_ID_NOT_REGISTERED";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_counts_when_its_number_is_told_and_success_does_not() {
+        let told = |name| answered().find(|row| row.0 == name).map(|row| row.1);
+        let before = told("STREAMS_TOPOLOGY_FENCED").unwrap_or(0);
+        assert_eq!(ErrorCode::StreamsTopologyFenced.code(), 132);
+        assert_eq!(told("STREAMS_TOPOLOGY_FENCED"), Some(before + 1));
+        assert_eq!(ErrorCode::None.code(), 0);
+        assert_eq!(told("NONE"), None);
+        let last = ErrorCode::ControllerIdNotRegistered as i16;
+        assert!(place(last) < TOLD.len() && place(-1) == 0);
+    }
 }

@@ -82,7 +82,7 @@ fn create(
     result.num_partitions = new.partitions;
     result.replication_factor = 1;
     if asked.version >= CONFIGS_FROM {
-        let entries = describe_topic(&asked.broker.config.settings, &created.config);
+        let entries = describe_topic(&asked.broker.settings(), &created.config);
         let rows = entries.iter().map(|entry| {
             let mut row = CreatableTopicConfigs::default();
             row.name = text(entry.name);

@@ -41,7 +41,7 @@ fn entries(
     resource: &DescribeConfigsResource,
 ) -> Result<Vec<ConfigEntry>, Refusal> {
     let name = resource.resource_name.as_str();
-    let settings = &asked.broker.config.settings;
+    let settings = &asked.broker.settings();
     match resource.resource_type {
         TOPIC => {
             TopicName::parse(name)

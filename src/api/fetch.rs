@@ -35,13 +35,9 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     };
     match begin(call.broker, &request, version) {
         Ok(ask) => {
-            let fetch = Fetch::new(ask, Arc::clone(&call.broker.fetch_sessions), call.slot);
+            let fetch = Fetch::new(ask, call.broker, call.request.received, call.slot);
             call.conn.parked = Parked::new(&fetch);
-            fetch.start(
-                &call.broker.timer,
-                call.request.received,
-                request.max_wait_ms,
-            );
+            fetch.start(request.max_wait_ms);
         }
         Err(response) => respond(call.slot, version, response),
     }

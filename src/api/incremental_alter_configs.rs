@@ -139,7 +139,7 @@ fn effective_list(
     overrides: &BTreeMap<String, String>,
     name: &str,
 ) -> Result<Vec<String>, Refusal> {
-    let entries = describe_topic(&asked.broker.config.settings, &topic.config.load());
+    let entries = describe_topic(&asked.broker.settings(), &topic.config.load());
     let entry = entries.into_iter().find(|entry| entry.name == name);
     let Some(entry) = entry.filter(|entry| entry.kind == Kind::List) else {
         let message = format!("APPEND and SUBTRACT are for lists, and {name} is none");

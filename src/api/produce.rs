@@ -51,7 +51,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     };
     let unparker = call.conn.info.unparker();
     let (layout, offers) = tripwire::PRODUCE.around(|| gate(call.broker, &request, version));
-    let answer = Answer::new(version, request.acks, layout, call.slot);
+    let answer = Answer::new(
+        call.broker,
+        &request,
+        (version, call.request.received),
+        layout,
+        call.slot,
+    );
     if request.acks != 0 {
         answer.arm(call.broker, call.request.received, request.timeout_ms);
     }
@@ -347,6 +353,8 @@ fn keys_of(batch: &Batch, start: i64) -> Result<(), PartError> {
 struct Answer {
     version: i16,
     acks: i16,
+    received: Instant,
+    broker: Arc<Broker>,
     state: Mutex<AnswerState>,
 }
 
@@ -359,11 +367,19 @@ struct AnswerState {
 }
 
 impl Answer {
-    fn new(version: i16, acks: i16, layout: Layout, slot: ReplySlot) -> Arc<Self> {
+    fn new(
+        broker: &Arc<Broker>,
+        request: &ProduceRequest,
+        (version, received): (i16, Instant),
+        layout: Layout,
+        slot: ReplySlot,
+    ) -> Arc<Self> {
         let parts = layout.topics.iter().map(|topic| topic.2.len()).sum();
         Arc::new(Self {
             version,
-            acks,
+            acks: request.acks,
+            received,
+            broker: Arc::clone(broker),
             state: Mutex::new(AnswerState {
                 layout,
                 outcomes: vec![None; parts],
@@ -395,6 +411,7 @@ impl Answer {
             outcomes.filter(|o| o.1.is_none()).map(|o| o.0).collect()
         };
         for index in open {
+            self.broker.counts.time_out();
             self.finish(index, Err(ErrorCode::RequestTimedOut.into()));
         }
     }
@@ -428,6 +445,7 @@ impl Answer {
         drop(state);
         drop(deadline);
         let Some(slot) = slot else { return };
+        self.broker.counts.produces.took(self.received.elapsed());
         if self.acks == 0 {
             return answer_silently(slot, &outcomes);
         }
@@ -448,6 +466,9 @@ impl PartSink for Answer {
     }
 
     fn settle(&self, index: usize, outcome: Result<Stored, AppendError>) {
+        if let Err(error) = &outcome {
+            self.broker.counts.refuse(error);
+        }
         self.finish(index, outcome.map_err(|error| append_error(&error)));
     }
 }

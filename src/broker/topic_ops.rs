@@ -14,6 +14,7 @@ use super::Broker;
 use crate::cluster::{self, ChangeError, CreateError, LogDirIndex, Progress};
 use crate::config::TopicConfig;
 use crate::partition::{Keeping, OpenPartition, Partition, PartitionConfig};
+use crate::startup::Startup;
 use crate::topics::{Slot, Topic};
 
 /// How long a deletion waits for a roll or a checkpoint under way.
@@ -44,19 +45,23 @@ pub struct CreatedTopic {
 
 impl Broker {
     /// Opens every topic of the catalog, all log dirs at once.
-    pub(super) fn open_topics(self: &Arc<Self>) {
+    pub(super) fn open_topics(self: &Arc<Self>, startup: &Arc<Startup>) {
         let started = Instant::now();
         let snapshot = self.cluster.catalog.snapshot();
         let entries = snapshot.topics();
+        startup.will_open(entries.iter().map(|entry| entry.places().count()).sum());
         let (done, opened) = unbounded();
         let mut slots: Vec<Vec<Option<Slot>>> = Vec::with_capacity(entries.len());
         for (place, entry) in entries.iter().enumerate() {
             for (at, (index, dir)) in entry.places().enumerate() {
                 let dir = dir.map_err(ToString::to_string);
                 let (broker, entry, done) = (Arc::clone(self), Arc::clone(entry), done.clone());
+                let startup = Arc::clone(startup);
                 let pool = dir.as_ref().ok().and_then(|dir| self.dir(*dir));
                 let open = move || {
-                    let slot = broker.open_partition(&entry, index, &dir);
+                    let read = |bytes| startup.read(bytes);
+                    let slot = broker.open_partition(&entry, index, &dir, &read);
+                    startup.opened_one();
                     // The receiver outlives every job.
                     let _ = done.send((place, at, slot));
                 };
@@ -96,6 +101,7 @@ impl Broker {
         entry: &cluster::Topic,
         index: PartitionIndex,
         dir: &Result<LogDirIndex, String>,
+        progress: &dyn Fn(u64),
     ) -> Slot {
         let offline = |why: String| {
             log::error!("{}-{index} is offline: {why}", entry.name);
@@ -118,7 +124,7 @@ impl Broker {
             },
             recovered_this_boot: before.recovered_this_boot,
         };
-        match Partition::open(dir, what, &self.partition_config(&entry.config), &|_| {}) {
+        match Partition::open(dir, what, &self.partition_config(&entry.config), progress) {
             Ok(partition) => Slot::Open(partition),
             Err(error) => offline(error.to_string()),
         }
@@ -150,7 +156,7 @@ impl Broker {
         }
     }
 
-    fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
+    pub(super) fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
         PartitionConfig {
             log: LogConfig {
                 segment_bytes: config.segment_bytes,
@@ -167,7 +173,8 @@ impl Broker {
 
     fn open_all(&self, entry: &cluster::Topic) -> Arc<Topic> {
         let slots = entry.places().map(|(index, dir)| {
-            self.open_partition(entry, index, &dir.map_err(ToString::to_string))
+            let dir = dir.map_err(ToString::to_string);
+            self.open_partition(entry, index, &dir, &|_| {})
         });
         topic(entry, slots.collect())
     }
@@ -264,7 +271,7 @@ impl Broker {
         validate_only: bool,
     ) -> Result<(), ChangeError> {
         if validate_only {
-            let checked = TopicConfig::resolve(&self.config.settings, overrides);
+            let checked = TopicConfig::resolve(&self.settings(), overrides);
             return checked.map(drop).map_err(ChangeError::Config);
         }
         let entry = self.cluster.catalog.set_overrides(topic.id, overrides)?;
@@ -285,7 +292,8 @@ impl Broker {
         let entry = self.cluster.catalog.add_partitions(topic.id, total)?;
         let mut partitions = topic.partitions.clone();
         for (index, dir) in entry.places().skip(partitions.len()) {
-            partitions.push(self.open_partition(&entry, index, &dir.map_err(ToString::to_string)));
+            let dir = dir.map_err(ToString::to_string);
+            partitions.push(self.open_partition(&entry, index, &dir, &|_| {}));
         }
         let grown = Arc::new(Topic {
             name: Arc::clone(&topic.name),

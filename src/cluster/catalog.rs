@@ -50,6 +50,15 @@ pub(crate) struct NewTopic<'a> {
     pub(crate) overrides: BTreeMap<String, String>,
 }
 
+/// What became of topics under other settings.
+#[derive(Debug, Default)]
+pub(crate) struct Retaken {
+    /// They go by them.
+    pub(crate) changed: Vec<Arc<Topic>>,
+    /// They go by the old ones.
+    pub(crate) busy: Vec<TopicName>,
+}
+
 /// Where a catalog stands and what it needs.
 pub(super) struct CatalogPlace {
     pub(super) disk: Arc<dyn Disk>,
@@ -63,6 +72,7 @@ pub(super) struct CatalogPlace {
 pub(crate) struct Catalog {
     place: CatalogPlace,
     topics: PathBuf,
+    settings: ArcSwap<Settings>,
     snapshot: ArcSwap<Snapshot>,
     book: Mutex<Book>,
 }
@@ -102,6 +112,7 @@ impl Catalog {
         let snapshot = ArcSwap::from_pointee(Snapshot::new(found, damaged));
         Ok((
             Catalog {
+                settings: ArcSwap::new(Arc::clone(&place.settings)),
                 place,
                 topics,
                 snapshot,
@@ -123,8 +134,32 @@ impl Catalog {
     }
 
     /// What holds on this broker for topics without overrides.
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.place.settings
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    /// Other settings hold from now on. Topics that are being changed by somebody else keep what they have.
+    pub(crate) fn set_settings(&self, settings: Settings) -> Retaken {
+        let settings = Arc::new(settings);
+        self.settings.store(Arc::clone(&settings));
+        // No I/O: nothing of a default stands in a file.
+        let book = self.book.lock();
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        let mut taken = Retaken::default();
+        for topic in self.snapshot.load().topics() {
+            let busy = book.names.get(&topic.name.collision_key());
+            let config = TopicConfig::resolve(&settings, topic.config.overrides());
+            match config {
+                Ok(config) if !busy.is_some_and(|taken| taken.busy) => {
+                    let changed = Arc::new(topic.with_config(Arc::new(config), topic.revision));
+                    next.put(Arc::clone(&changed));
+                    taken.changed.push(changed);
+                }
+                _ => taken.busy.push(topic.name.clone()),
+            }
+        }
+        self.snapshot.store(Arc::new(next));
+        taken
     }
 
     /// Everything that a creation checks, without creating: for validate_only.
@@ -140,7 +175,7 @@ impl Catalog {
             return Err(CreateError::Partitions);
         }
         let config =
-            TopicConfig::resolve(self.settings(), &new.overrides).map_err(CreateError::Config)?;
+            TopicConfig::resolve(&self.settings(), &new.overrides).map_err(CreateError::Config)?;
         Ok((name, config))
     }
 
@@ -212,7 +247,7 @@ impl Catalog {
         overrides: &BTreeMap<String, String>,
     ) -> Result<Arc<Topic>, ChangeError> {
         let config =
-            TopicConfig::resolve(self.settings(), overrides).map_err(ChangeError::Config)?;
+            TopicConfig::resolve(&self.settings(), overrides).map_err(ChangeError::Config)?;
         let topic = self.begin(id)?;
         let revision = topic.revision.saturating_add(1);
         let file = ConfigFile {

@@ -129,6 +129,15 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .range(Range::NotEmpty)
         .per_listener()
         .doc("The claim of a token that holds the user's name."),
+    row("logging.level", Kind::String, "info")
+        .range(Range::OneOf(&["error", "warn", "info", "debug", "trace"]))
+        .dynamic()
+        .ours()
+        .doc("How much is logged; RUST_LOG in the environment beats it."),
+    row("metrics.series.max", Kind::Int, "10000")
+        .min(0)
+        .ours()
+        .doc("Partitions, and committed offsets of groups, that /metrics tells one by one. With more partitions only those that are not well are told so."),
     // Data.
     unset("log.dirs", Kind::List)
         .packaged("/var/lib/seawall")

@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, and where it stands.
 use super::properties::BadEscape;
+use super::settings::broker_key;
 use super::spec::ValueError;
 use std::fmt;
 use std::io;
@@ -91,6 +92,51 @@ pub(crate) enum Fault {
     BadEscape(BadEscape),
     /// `--set` without `=`.
     NoEquals(String),
+}
+
+impl Fault {
+    /// What to do about it.
+    pub(crate) fn way_out(&self) -> String {
+        match self {
+            Fault::UnknownKey {
+                nearest: Some(near),
+                ..
+            } => format!("write {near}, or take the line out"),
+            Fault::UnknownKey { nearest: None, .. } => {
+                "take the line out; `seawall config default` prints every key".to_owned()
+            }
+            Fault::BadValue { key, .. } => {
+                let default = broker_key(key).and_then(|spec| spec.default);
+                let default = default.filter(|default| !default.is_empty());
+                match default {
+                    Some(default) => {
+                        format!(
+                            "correct the value, or take the line out for the default: {default}"
+                        )
+                    }
+                    None => "correct the value, or take the line out".to_owned(),
+                }
+            }
+            Fault::Refused { key, .. } => {
+                format!("correct it; `seawall config default` says what {key} is")
+            }
+            Fault::BadEscape(_) => {
+                "write \\\\ for a backslash, or \\u and four hexadecimal digits".to_owned()
+            }
+            Fault::NoEquals(_) => "write --set key=value".to_owned(),
+        }
+    }
+}
+
+impl ConfigError {
+    /// One line for each thing that is wrong, with the way out.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let ConfigError::Problems(problems) = self else {
+            return vec![self.to_string()];
+        };
+        let line = |problem: &Problem| format!("{problem} ({})", problem.fault.way_out());
+        problems.iter().map(line).collect()
+    }
 }
 
 impl fmt::Display for Fault {

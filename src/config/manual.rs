@@ -12,6 +12,9 @@ server.properties: a line for each key=value, '#' begins a comment. Keys have Ka
 existing Kafka file works: keys that mean nothing here are listed in one warning when the broker starts. A key that \
 neither knows is an error.";
 
+/// Stands where a long value may go on in the next line, until it is written in the way of roff(7).
+const BREAK: char = '\u{200b}';
+
 /// seawall.properties(5).
 pub(crate) fn manual() -> String {
     let mut page = Roff::new();
@@ -40,13 +43,14 @@ pub(crate) fn manual() -> String {
         bold("systemd.exec"),
         roman("(5)"),
     ]);
-    page.to_roff()
+    page.to_roff().replace(BREAK, "\\:")
 }
 
 fn key(page: &mut Roff, spec: &KeySpec) {
     page.control("TP", []);
     let default = spec.default.unwrap_or_default();
-    page.text([bold(spec.name), roman("="), italic(default)]);
+    let breakable = default.replace(',', &format!(",{BREAK}"));
+    page.text([bold(spec.name), roman("="), italic(breakable)]);
     let mut doc = spec.doc.split_whitespace().collect::<Vec<_>>().join(" ");
     if let Some(value) = spec.packaged.filter(|value| *value != default) {
         doc.push_str(&format!(" The packaged file says {value}."));

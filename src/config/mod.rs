@@ -145,6 +145,10 @@ pub(crate) struct Config {
     pub(crate) connections_idle_max_ms: u64,
     /// fetch.max.bytes
     pub(crate) fetch_bytes_max: u32,
+    /// logging.level
+    pub(crate) log_level: log::LevelFilter,
+    /// metrics.series.max
+    pub(crate) metric_series_max: u64,
     /// max.incremental.fetch.session.cache.slots
     pub(crate) fetch_sessions_max: u32,
     /// The checked settings themselves: the defaults of topics, DescribeConfigs
@@ -159,13 +163,19 @@ impl Config {
             None => Vec::new(),
         };
         raw.extend(line.raw()?);
-        let settings = Settings::from_raw(raw).map_err(ConfigError::Problems)?;
-        Config::from_settings(settings).map_err(ConfigError::Problems)
+        let (settings, mut problems) = Settings::checked(raw);
+        // What is right is looked at as a whole in any case, so that all problems are told at once.
+        match Config::from_settings(settings) {
+            Ok(config) if problems.is_empty() => return Ok(config),
+            Ok(_) => {}
+            Err(more) => problems.extend(more),
+        }
+        Err(ConfigError::Problems(problems))
     }
 
     /// One warning that lists all keys that were set and have no effect here.
     pub(crate) fn warning(&self) -> Option<String> {
-        let keys: Vec<&str> = self.settings.without_effect().collect();
+        let keys: Vec<&str> = self.settings.without_effect().map(|row| row.0).collect();
         (!keys.is_empty()).then(|| {
             format!(
                 "These settings have no effect in this broker: {}",
@@ -213,6 +223,8 @@ impl Config {
             connections_idle_max_ms: get.number("connections.max.idle.ms"),
             fetch_bytes_max: get.number("fetch.max.bytes"),
             fetch_sessions_max: get.number("max.incremental.fetch.session.cache.slots"),
+            log_level: log_level(&get),
+            metric_series_max: get.number("metrics.series.max"),
             settings: Arc::new(settings),
         })
     }
@@ -310,6 +322,13 @@ impl Bounded for u64 {
 
 impl Bounded for usize {
     const LARGEST: Self = usize::MAX;
+}
+
+/// The table allows the names of levels and no others.
+fn log_level(get: &Reader<'_>) -> log::LevelFilter {
+    let level = get.text(settings::LOG_LEVEL);
+    let level = level.and_then(|level| level.parse().ok());
+    level.unwrap_or(log::LevelFilter::Info)
 }
 
 /// `node.id`, or its older name; both only where they agree.

@@ -11,11 +11,15 @@ use super::error::{ConfigError, Fault, Origin, Problem};
 use super::foreign_keys::{FOREIGN_KEYS, is_foreign};
 use super::properties;
 use super::spec::{Effect, KeySpec, Value};
+use super::topic_keys::TOPIC_KEYS;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The key of how much is logged.
+pub(crate) const LOG_LEVEL: &str = "logging.level";
 
 /// Longest configuration file read: a Kafka file with every key and its documentation has 0.2 MiB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -121,7 +125,18 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<RawSetting>, ConfigError> {
 
 impl Settings {
     /// Checks settings in the order of rising precedence. All problems found are returned at once.
+    #[cfg(test)]
     pub(crate) fn from_raw(raw: Vec<RawSetting>) -> Result<Settings, Vec<Problem>> {
+        let (settings, problems) = Settings::checked(raw);
+        if problems.is_empty() {
+            Ok(settings)
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// As `from_raw`: what is right of the settings, and all problems found.
+    pub(crate) fn checked(raw: Vec<RawSetting>) -> (Settings, Vec<Problem>) {
         let mut settings = Settings::default();
         let mut problems = Vec::new();
         for one in raw {
@@ -133,11 +148,7 @@ impl Settings {
                 });
             }
         }
-        if problems.is_empty() {
-            Ok(settings)
-        } else {
-            Err(problems)
-        }
+        (settings, problems)
     }
 
     fn put(&mut self, raw: RawSetting) -> Result<(), Fault> {
@@ -202,8 +213,47 @@ impl Settings {
     }
 
     /// Keys that were set and have no effect here, by name.
-    pub(crate) fn without_effect(&self) -> impl Iterator<Item = &str> {
-        self.without_effect.keys().map(String::as_str)
+    pub(crate) fn without_effect(&self) -> impl Iterator<Item = (&str, &Origin)> {
+        let all = self.without_effect.iter();
+        all.map(|(key, origin)| (key.as_str(), origin))
+    }
+
+    /// Keys whose values are others in `newer`.
+    pub(crate) fn changes(&self, newer: &Settings) -> Vec<&'static str> {
+        let value =
+            |settings: &Settings, name| settings.explicit(name).map(|set| set.value.clone());
+        let names = BROKER_KEYS.iter().map(|spec| spec.name);
+        names
+            .filter(|name| value(self, name) != value(newer, name))
+            .collect()
+    }
+
+    /// Whether a change of the key is acted on while the broker runs: it is marked so, and stands behind a key of
+    /// topics or is the level of the log.
+    pub(crate) fn is_live(name: &str) -> bool {
+        let is_default = |topic: &KeySpec| topic.synonyms.iter().any(|s| s.name == name);
+        let taken = name == LOG_LEVEL || TOPIC_KEYS.iter().any(is_default);
+        taken && broker_key(name).is_some_and(|spec| spec.dynamic)
+    }
+
+    /// These settings, with those of `newer` for some keys.
+    pub(crate) fn taking(&self, newer: &Settings, keys: &[&'static str]) -> Settings {
+        let mut taken = self.clone();
+        for key in keys {
+            match newer.explicit.get(key) {
+                Some(set) => taken.explicit.insert(key, set.clone()),
+                None => taken.explicit.remove(key),
+            };
+        }
+        taken
+    }
+
+    /// The key, with the file and line, or the option, where it was set.
+    pub(crate) fn place(&self, name: &str) -> String {
+        match self.explicit.get(name) {
+            Some(set) => format!("{name}, {}", set.origin),
+            None => format!("{name}, by default"),
+        }
     }
 
     /// What holds for this row: its own setting, that of a key behind it, the default of either.
@@ -331,6 +381,28 @@ mod tests {
     }
 
     #[test]
+    fn only_keys_that_are_acted_on_at_once_are_taken_over() {
+        let before = Settings::from_raw(raw(&[("log.retention.ms", "7"), ("node.id", "3")]));
+        let after = Settings::from_raw(raw(&[("log.segment.bytes", "1048577"), ("node.id", "4")]));
+        let (before, after) = (before.unwrap(), after.unwrap());
+        let mut changed = before.changes(&after);
+        changed.sort_unstable();
+        assert_eq!(
+            changed,
+            ["log.retention.ms", "log.segment.bytes", "node.id"]
+        );
+        changed.retain(|key| Settings::is_live(key));
+        assert_eq!(changed, ["log.retention.ms", "log.segment.bytes"]);
+        let taken = before.taking(&after, &changed);
+        assert_eq!(taken.changes(&after), ["node.id"]);
+        assert!(Settings::is_live(LOG_LEVEL));
+        assert!(
+            !Settings::is_live("num.network.threads"),
+            "it is marked, and nothing acts on it"
+        );
+    }
+
+    #[test]
     fn keys_without_a_meaning_are_accepted_and_listed() {
         let set = Settings::from_raw(raw(&[
             ("process.roles", "broker,controller"),
@@ -340,7 +412,7 @@ mod tests {
             ("num.partitions", "2"),
         ]))
         .unwrap();
-        let listed: Vec<_> = set.without_effect().collect();
+        let listed: Vec<_> = set.without_effect().map(|row| row.0).collect();
         assert_eq!(
             listed,
             [

@@ -191,6 +191,14 @@ impl Groups {
         self.map.read().len()
     }
 
+    /// What each group has committed and stored. No group's lock is held meanwhile.
+    pub(crate) fn each_table(&self, mut tell: impl FnMut(&Arc<str>, &offsets::OffsetTable)) {
+        for cell in self.cells() {
+            let table = Arc::clone(cell.group.lock().offsets.stored());
+            tell(&cell.name, &table);
+        }
+    }
+
     /// A group that is no more leaves the map, unless another has its name already.
     fn take_out(&self, cell: &Arc<Cell>) {
         let mut map = self.map.write();

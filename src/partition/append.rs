@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use seawall_committer::{
     AckPolicy, Call, CallGuard, Chore, Committer, Failure, Group, Log as _, Member, Refusal,
@@ -155,6 +156,7 @@ impl Partition {
             })
             .collect();
         let watched = Partition::watch(self, Call::Append);
+        let began = Instant::now();
         let visible = self.high_watermark();
         let mut log = self.log.lock();
         log.settle_transactions(visible);
@@ -173,6 +175,7 @@ impl Partition {
         }
         drop(log);
         drop(watched);
+        self.count(&outcome, began);
         Written {
             outcome,
             tail,
@@ -180,6 +183,16 @@ impl Partition {
             end,
             now,
         }
+    }
+
+    fn count(&self, outcome: &GroupOutcome, began: Instant) {
+        let counts = &self.dir.counts;
+        counts.writes.took(began.elapsed());
+        let appended = outcome.verdicts.iter();
+        let appended = appended.filter(|v| matches!(v, BatchVerdict::Appended { .. }));
+        counts.batches.add(appended.count() as u64);
+        counts.records.add(outcome.records_written);
+        counts.bytes.add(outcome.bytes_written);
     }
 
     /// Tells everybody concerned. Returns what the committer must do before

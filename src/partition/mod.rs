@@ -26,7 +26,7 @@ mod trim;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
@@ -534,8 +534,11 @@ impl CommitLog for Partition {
     }
 
     fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
+        let began = Instant::now();
         let synced = point.file.sync_data();
+        self.dir.counts.fsyncs.took(began.elapsed());
         if synced.is_err() {
+            self.dir.counts.fsyncs_failed.add(1);
             self.log.lock().mark_sync_failed();
         }
         synced
@@ -552,6 +555,10 @@ impl CommitLog for Partition {
 
     fn drain(self: &Arc<Self>) {
         self.drain_lane();
+    }
+
+    fn group_committed(&self, waiters: usize) {
+        self.dir.counts.groups.observe(waiters as u64);
     }
 
     fn flush_ended(self: &Arc<Self>) {

@@ -70,18 +70,15 @@ pub(crate) struct Door {
 /// All listeners, by their index in the configuration.
 pub(crate) struct Doors {
     doors: Vec<Door>,
-    /// Raised by a signal: read everything again.
-    reload: Arc<AtomicBool>,
+    /// Read everything again.
+    reload: AtomicBool,
     looked_at: Mutex<Instant>,
     looking: AtomicBool,
 }
 
 impl Doors {
-    /// Reads what the configuration names. `reload` may be raised at any time.
-    pub(crate) fn open(
-        config: &Config,
-        reload: Arc<AtomicBool>,
-    ) -> Result<Arc<Self>, SecurityError> {
+    /// Reads what the configuration names.
+    pub(crate) fn open(config: &Config) -> Result<Arc<Self>, SecurityError> {
         let mut doors = Vec::new();
         for (listener, security) in config.listeners.iter().zip(&config.security) {
             let tls = security.tls.as_ref().map(TlsListener::open);
@@ -100,12 +97,17 @@ impl Doors {
         }
         let doors = Self {
             doors,
-            reload,
+            reload: AtomicBool::new(false),
             looked_at: Mutex::new(Instant::now()),
             looking: AtomicBool::new(false),
         };
         doors.warn_of_ends();
         Ok(Arc::new(doors))
+    }
+
+    /// Has every file read again at the next sweep.
+    pub(crate) fn read_again(&self) {
+        self.reload.store(true, Ordering::Release);
     }
 
     /// One listener.

@@ -1,9 +1,10 @@
 //! Commands that work on data without being a broker.
 //!
-//! Owns:     `seawall verify`, `dump-log`, `doctor` and `user`: what they print and how they exit.
+//! Owns:     `seawall verify`, `dump-log`, `doctor`, `user` and `config check`: what they print and how they exit.
 //! Does not: talk to a broker, or (but for `user`) change data, take a lock or a claim.
 //! Called from `main`, one thread.
 
+mod config_check;
 mod doctor;
 mod dump_log;
 mod escape;
@@ -12,6 +13,7 @@ mod report;
 mod user;
 mod verify;
 
+pub(crate) use config_check::config_check;
 pub(crate) use doctor::{DoctorArgs, doctor, warn_at_start};
 pub(crate) use dump_log::{DumpArgs, dump_log};
 pub(crate) use papers::papers;

@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
@@ -53,7 +52,8 @@ class Guests:
         lab("up", "--pair", "--export-size", "1G", "--name", self.name, timeout=600)
         lab("copy", "--name", self.name, "client", binary, "/usr/bin/seawall")
         self.forwarder = subprocess.Popen([LAB, "forward", "--name", self.name, "client", str(self.port), "9092"],
-                                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+                                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                          start_new_session=True)
         self.broker()
 
     @property
@@ -275,11 +275,12 @@ def play(binary, version, tally):
 
 
 def created(guests):
+    admin = AdminClient({"bootstrap.servers": guests.address})
+    wanted = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": "1048576"})
     try:
-        AdminClient({"bootstrap.servers": guests.address}).create_topics(
-            [NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": "1048576"})], request_timeout=5)[TOPIC].result(10)
+        admin.create_topics([wanted], request_timeout=20)[TOPIC].result(30)
         return True
-    except Exception as error:  # The client raises what it likes until it answers.
+    except Exception as error:  # The client raises what it likes until the broker answers.
         return "TOPIC_ALREADY_EXISTS" in str(error)
 
 
@@ -290,9 +291,8 @@ def main():
         counts[not wrong] += 1
         print(f"{'FAIL' if wrong else 'ok  '} NFS {name}{': ' + wrong[0] if wrong else ''}", flush=True)
 
-    with tempfile.TemporaryDirectory():
-        for version in sys.argv[2:] or ["4.2", "4.1", "3"]:
-            play(os.path.abspath(sys.argv[1]), version, tally)
+    for version in sys.argv[2:] or ["4.2", "4.1", "3"]:
+        play(os.path.abspath(sys.argv[1]), version, tally)
     print(f"\n{counts[True]} passed, {counts[False]} failed")
     sys.exit(1 if counts[False] or not counts[True] else 0)
 

@@ -7,6 +7,7 @@
 )]
 
 mod backpressure;
+mod beats;
 mod end;
 mod hostile;
 mod limits;

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
 use seawall_committer::{Call, Watched};
@@ -166,7 +167,11 @@ impl Group {
             };
             if let Ok(partition) = &part.partition {
                 let watched = self.dir.watchdog.watch(self.watched(place), Call::Read);
+                let began = Instant::now();
                 let row = self.round.read_part(part, partition);
+                self.dir.counts.reads.took(began.elapsed());
+                let bytes = row.records.as_ref().map_or(0, bytes::Bytes::len);
+                self.dir.counts.read_bytes.add(bytes as u64);
                 self.round.put(place, row);
                 drop(watched);
             }

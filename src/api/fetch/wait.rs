@@ -20,9 +20,9 @@ use seawall_net::wire::FetchPartitionResponse;
 
 use super::read::Round;
 use super::{Ask, AskedPart, respond};
-use crate::fetch_sessions::FetchSessions;
+use crate::broker::Broker;
 use crate::partition::{ReadWaiter, ReaderKey};
-use crate::timer::{Deadline, Timer};
+use crate::timer::Deadline;
 
 /// Longest long poll: more than any client asks, less than a forgotten
 /// connection should cost.
@@ -74,7 +74,8 @@ struct State {
 
 pub(super) struct Fetch {
     ask: Arc<Ask>,
-    sessions: Arc<FetchSessions>,
+    broker: Arc<Broker>,
+    received: Instant,
     /// Bytes that may be readable, as counted when it parked or was woken:
     /// per partition, and in all.
     seen_bytes: Vec<AtomicU64>,
@@ -83,9 +84,15 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    pub(super) fn new(ask: Ask, sessions: Arc<FetchSessions>, slot: ReplySlot) -> Arc<Self> {
+    pub(super) fn new(
+        ask: Ask,
+        broker: &Arc<Broker>,
+        received: Instant,
+        slot: ReplySlot,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            sessions,
+            broker: Arc::clone(broker),
+            received,
             seen_bytes: ask.parts.iter().map(|_| AtomicU64::new(0)).collect(),
             ask: Arc::new(ask),
             ready_bytes: AtomicU64::new(0),
@@ -99,13 +106,14 @@ impl Fetch {
         })
     }
 
-    pub(super) fn start(self: &Arc<Self>, timer: &Timer, received: Instant, wait_ms: i32) {
+    pub(super) fn start(self: &Arc<Self>, wait_ms: i32) {
         let wait = Duration::from_millis(u64::try_from(wait_ms).unwrap_or(0)).min(WAIT_MAX);
         if wait.is_zero() || !self.ask.may_wait() {
             self.state.lock().expired = true;
         }
         let fetch = Arc::clone(self);
-        self.hold(timer.at(received + wait, move || fetch.expire()));
+        let due = self.received + wait;
+        self.hold(self.broker.timer.at(due, move || fetch.expire()));
         self.read();
     }
 
@@ -143,7 +151,10 @@ impl Fetch {
         if state.expired || urgent || bytes as u64 >= self.ask.min_bytes {
             if let Some(slot) = self.close(state) {
                 let Ask { context, parts, .. } = &*self.ask;
-                let response = context.response(&self.sessions, parts, rows);
+                let response = context.response(&self.broker.fetch_sessions, parts, rows);
+                let counts = &self.broker.counts;
+                counts.fetches.took(self.received.elapsed());
+                counts.fetched_bytes.add(bytes as u64);
                 respond(slot, self.ask.version, response);
             }
             return;

@@ -81,10 +81,13 @@ pub(super) fn check(dir: &Path, lines: &Path) -> Verdict {
         Ok(()) => passed(dir, &told),
         Err(loss) => {
             println!("LOST: {loss}");
-            println!(
-                "{} stays as it is, for whoever looks into this.",
-                folder(dir, told.run).display()
-            );
+            let folder = folder(dir, told.run);
+            if folder.exists() {
+                println!(
+                    "{} stays as it is, for whoever looks into this.",
+                    folder.display()
+                );
+            }
             Verdict::Damage
         }
     }

@@ -28,6 +28,8 @@ static NAMES: AtomicU32 = AtomicU32::new(0);
 pub struct Setup {
     binary: PathBuf,
     settings: Vec<(String, String)>,
+    config: Option<PathBuf>,
+    env: Vec<(String, String)>,
     dir: Option<PathBuf>,
     prefix: Vec<String>,
     admin: bool,
@@ -42,6 +44,8 @@ impl Setup {
         Self {
             binary,
             settings: Vec::new(),
+            config: None,
+            env: Vec::new(),
             dir: None,
             prefix: Vec::new(),
             admin: true,
@@ -53,6 +57,20 @@ impl Setup {
     #[must_use]
     pub fn set(mut self, key: &str, value: &str) -> Self {
         self.settings.push((key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Sets a variable of the broker's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Gives the broker a configuration file.
+    #[must_use]
+    pub fn config(mut self, file: &Path) -> Self {
+        self.config = Some(file.to_owned());
         self
     }
 
@@ -98,6 +116,14 @@ impl Setup {
         }
         let mut broker = Broker::prepared(self);
         broker.start_again();
+        broker
+    }
+
+    /// Starts the broker and does not wait for it: see [`Broker::wait_until_it_answers`].
+    #[must_use]
+    pub fn launch(&self) -> Broker {
+        let mut broker = Broker::prepared(self);
+        broker.launch_again();
         broker
     }
 
@@ -271,9 +297,24 @@ impl Broker {
     /// # Panics
     /// When it exits or does not answer in time.
     pub fn start_again(&mut self) {
+        self.launch_again();
+        self.wait_until_it_answers();
+    }
+
+    /// Starts the broker on its directory and ports, and does not wait for it.
+    ///
+    /// # Panics
+    /// When it runs already.
+    pub fn launch_again(&mut self) {
         assert!(self.child.is_none(), "the broker runs already");
-        let child = self.spawn();
-        self.child = Some(child);
+        self.child = Some(self.spawn());
+    }
+
+    /// Waits until the broker answers clients.
+    ///
+    /// # Panics
+    /// When it exits or does not answer in time.
+    pub fn wait_until_it_answers(&mut self) {
         wait::until("the broker answers", START_WITHIN, || {
             self.assert_running();
             self.answers()
@@ -308,9 +349,8 @@ impl Broker {
         if self.setup.admin && !self.is_kafka() {
             metrics::assert_tripwires_are_zero(&metrics::scrape(self.admin));
         }
+        self.signal(Signal::SIGTERM);
         let mut child = self.child.take().expect("the broker runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-        kill(pid, Signal::SIGTERM).expect("send SIGTERM");
         let status = wait::until_some("the broker stops", START_WITHIN, || {
             child.try_wait().expect("look at the child")
         });
@@ -320,6 +360,28 @@ impl Broker {
             "the broker stopped with {status}; its log:\n{}",
             self.log()
         );
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When the broker does not run.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.pid()).expect("a pid"));
+        kill(pid, signal).expect("send a signal");
+    }
+
+    /// Whether it answers clients; `false` when it has ended instead, `None` when it did neither yet.
+    ///
+    /// # Panics
+    /// When it was not started.
+    pub fn answers_or_ended(&mut self) -> Option<bool> {
+        let child = self.child.as_mut().expect("the broker was started");
+        if child.try_wait().expect("look at the child").is_some() {
+            self.child = None;
+            return Some(false);
+        }
+        self.answers().then_some(true)
     }
 
     fn answers(&self) -> bool {
@@ -376,6 +438,10 @@ impl Broker {
         };
         if !self.setup.prefix.is_empty() {
             command.args(words).arg(&self.setup.binary);
+        }
+        command.envs(self.setup.env.iter().cloned());
+        if let Some(config) = &self.setup.config {
+            command.arg("--config").arg(config);
         }
         command.arg("--data-dir").arg(&self.data);
         if !self

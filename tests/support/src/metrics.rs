@@ -1,6 +1,6 @@
 //! Reads the broker's `/metrics` page and checks the tripwires of the hot path.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::wait::SOON;
@@ -11,16 +11,45 @@ use crate::wait::SOON;
 /// When the listener does not answer with status 200.
 #[must_use]
 pub fn scrape(admin: SocketAddr) -> String {
-    let mut stream = TcpStream::connect_timeout(&admin, SOON)
+    let answer = get(admin, "/metrics", "*/*")
         .unwrap_or_else(|error| panic!("admin listener {admin}: {error}"));
-    stream.set_read_timeout(Some(SOON)).expect("read timeout");
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        .expect("send the request for /metrics");
+    assert_eq!(answer.status, 200, "/metrics answered {}", answer.body);
+    answer.body
+}
+
+/// What the admin listener answered.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// `Content-Type`
+    pub content_type: String,
+    /// The page.
+    pub body: String,
+}
+
+/// Asks the admin listener for a page.
+///
+/// # Errors
+/// It does not answer.
+pub fn get(admin: SocketAddr, path: &str, accept: &str) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect_timeout(&admin, SOON)?;
+    stream.set_read_timeout(Some(SOON))?;
+    let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n");
+    stream.write_all(ask.as_bytes())?;
     let mut page = String::new();
-    stream.read_to_string(&mut page).expect("read /metrics");
-    assert!(page.starts_with("HTTP/1.1 200"), "/metrics answered {page}");
-    page
+    stream.read_to_string(&mut page)?;
+    let broken = || io::Error::new(io::ErrorKind::InvalidData, page.clone());
+    let (head, body) = page.split_once("\r\n\r\n").ok_or_else(broken)?;
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let kind = head
+        .lines()
+        .find_map(|line| line.strip_prefix("Content-Type: "));
+    Ok(Answer {
+        status: status.ok_or_else(broken)?,
+        content_type: kind.unwrap_or_default().to_owned(),
+        body: body.to_owned(),
+    })
 }
 
 /// The value of the sample whose name (with labels, if it has any) is `name`, or the sum over its labels.
