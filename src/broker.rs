@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use seawall_committer::{Call, InFlight, Watchdog};
-use seawall_net::ConnInfo;
 use seawall_storage::ProducerId;
 
 use crate::cleaner::CleanerConfig;
@@ -33,6 +32,7 @@ use crate::groups::{Groups, Place};
 use crate::health::DirFacts;
 use crate::logdir::{LogDir, LogDirOptions, shown_path};
 use crate::partition::{Partition, now};
+use crate::security::{Credentials, CredentialsError, Doors, Session};
 use crate::startup::Startup;
 use crate::timer::Timer;
 use crate::topics::{LookupError, Topics};
@@ -55,6 +55,8 @@ const RELEASE: Duration = Duration::from_secs(5);
 pub enum OpenError {
     /// The directories are not what they should be, or not ours.
     Cluster(ClusterError),
+    /// The users cannot be read.
+    Credentials(CredentialsError),
     /// The system refused a thread.
     Threads(std::io::Error),
 }
@@ -69,6 +71,7 @@ impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cluster(error) => error.fmt(f),
+            Self::Credentials(error) => error.fmt(f),
             Self::Threads(error) => write!(f, "a thread could not be started: {error}"),
         }
     }
@@ -92,6 +95,10 @@ pub struct Broker {
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
+    /// What each listener asks of its clients.
+    pub(crate) doors: Arc<Doors>,
+    /// Users and their keys.
+    pub(crate) credentials: Credentials,
     /// Consumer groups.
     pub groups: Arc<Groups>,
     cluster: Cluster,
@@ -115,6 +122,7 @@ impl Broker {
     pub fn open(
         config: Config,
         endpoints: Vec<(String, u16)>,
+        doors: Arc<Doors>,
         stop: Arc<StopSignal>,
         startup: &Arc<Startup>,
     ) -> Result<Arc<Self>, OpenError> {
@@ -123,6 +131,12 @@ impl Broker {
         for finding in &cluster.findings {
             log::warn!("{finding}");
         }
+        let credentials = Credentials::open(
+            Arc::clone(&options.disk),
+            &cluster.dir,
+            Arc::clone(&cluster.claim),
+        )
+        .map_err(OpenError::Credentials)?;
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
@@ -152,6 +166,8 @@ impl Broker {
             work,
             watchdog,
             dirs,
+            doors,
+            credentials,
             groups,
             cluster,
             removals,
@@ -177,9 +193,9 @@ impl Broker {
         self.cluster.id.as_str()
     }
 
-    /// Where a client of that connection is told to go.
-    pub fn endpoint(&self, conn: &ConnInfo) -> (&str, u16) {
-        let endpoint = self.endpoints.get(conn.listener());
+    /// Where a client of that session is told to go.
+    pub(crate) fn endpoint(&self, session: &Session) -> (&str, u16) {
+        let endpoint = self.endpoints.get(session.listener);
         endpoint.map_or(("", 0), |(host, port)| (host.as_str(), *port))
     }
 
@@ -284,6 +300,7 @@ impl Broker {
         self.drive_moved();
         self.txns.sweep(self);
         self.sweep_groups();
+        self.doors.sweep(&self.state_workers());
     }
 
     /// Offsets of topics that are gone go, and those that nobody asks for any more. What cannot be read is not gone

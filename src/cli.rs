@@ -3,7 +3,7 @@
 //! Owns:     the options and their help texts.
 //! Does not: check settings (`config` does) or start anything.
 use crate::config::CommandLine;
-use crate::tools::{DoctorArgs, DumpArgs, VerifyArgs};
+use crate::tools::{DoctorArgs, DumpArgs, UserCommand, VerifyArgs};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -40,6 +40,12 @@ pub(crate) enum Command {
     ///
     /// Exits with 0 if every byte belongs to a good batch, with 1 if not, with 2 if a file could not be read.
     DumpLog(DumpArgs),
+    /// Add, list or remove users while the broker is stopped; those of a running one are changed by kafka-configs.
+    User {
+        /// What to do.
+        #[command(subcommand)]
+        what: UserCommand,
+    },
     /// Say whether a directory is fit for data that must not be lost, and how fast it is.
     ///
     /// Exits with 0 if it is, warnings or not; with 1 if it is not; with 2 if it could not look.

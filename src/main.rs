@@ -21,6 +21,7 @@ mod queued;
 mod reload;
 mod reserve;
 mod running;
+mod security;
 mod server;
 mod startup;
 mod systemd;
@@ -34,6 +35,7 @@ mod workers;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, bounded, select_biased};
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve(&args.into()),
         Command::Verify(args) => tools::verify(args).into(),
         Command::DumpLog(args) => tools::dump_log(&args).into(),
+        Command::User { what } => tools::user(what).into(),
         Command::Doctor(args) => tools::doctor(args).into(),
         Command::Papers { to } => tools::papers(&to).into(),
         Command::Config { what } => match what {
@@ -87,8 +90,10 @@ fn serve(line: &CommandLine) -> ExitCode {
     }
     tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
-    let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
-    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));
+    let reload = Arc::new(AtomicBool::new(false));
+    let started =
+        watch_signals(Arc::clone(&stop), Arc::clone(&reload)).map_err(server::ServeError::System);
+    let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop, reload)?)));
     match started {
         Ok((signals, serving)) => run(line, &signals, serving),
         Err(error) => {
@@ -120,7 +125,7 @@ struct Asked {
 /// Starts the thread `signals` before anything else, so that none is missed.
 /// The first signal to stop raises `stop`, too. SIGHUP stops a broker on a terminal,
 /// for the terminal has gone; any other reads its configuration again.
-fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
+fn watch_signals(stop: Arc<StopSignal>, certificates: Arc<AtomicBool>) -> std::io::Result<Asked> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let on_terminal = std::io::stderr().is_terminal();
     let (stops, stopped) = bounded(1);
@@ -132,6 +137,7 @@ fn watch_signals(stop: Arc<StopSignal>) -> std::io::Result<Asked> {
                 // What is asked already need not be asked again.
                 if signal == SIGHUP && !on_terminal {
                     let _ = reloads.try_send(());
+                    certificates.store(true, Ordering::Release);
                     continue;
                 }
                 stop.raise();

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::cluster::StopSignal;
 use crate::config::Config;
 use crate::heart::{Heart, status_line};
 use crate::running::Running;
+use crate::security::{Doors, SecurityError, exposure};
 use crate::startup::Phase;
 use crate::systemd;
 
@@ -43,6 +45,8 @@ pub enum ServeError {
     Resolve(String, io::Error, String),
     /// Operator: the side door's address cannot be had; with the place of the key.
     Admin(SocketAddr, io::Error, String),
+    /// Operator: certificates or keys cannot be used.
+    Security(SecurityError),
     /// The data cannot be served; with the place of the key.
     Open(OpenError, String),
     /// The system refused a thread.
@@ -66,6 +70,7 @@ impl std::fmt::Display for ServeError {
                 address_way_out(error)
             ),
             Self::Open(error, place) => write!(f, "{error} ({place})"),
+            Self::Security(error) => error.fmt(f),
             Self::System(error) => error.fmt(f),
         }
     }
@@ -113,19 +118,26 @@ impl Aside {
 
 impl Serving {
     /// Binds, opens the data, then accepts. `stop` ends a wait for another
-    /// broker's directory.
+    /// broker's directory; `reload` has certificates read again.
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub fn start(config: Config, stop: Arc<StopSignal>) -> Result<Self, ServeError> {
+    pub fn start(
+        config: Config,
+        stop: Arc<StopSignal>,
+        reload: Arc<AtomicBool>,
+    ) -> Result<Self, ServeError> {
+        let doors = Doors::open(&config, reload).map_err(ServeError::Security)?;
+        if let Some(warning) = exposure::warning(&config) {
+            log::warn!("{warning}");
+        }
         // Bound first: an address in use is found before any dir is claimed.
         let place = config.settings.place(LISTENERS);
-        let bound = Server::bind(net_config(&config)?);
+        let bound = Server::bind(net_config(&config, &doors)?);
         let bound = bound.map_err(|error| ServeError::Listen(error, place))?;
-        let endpoints = endpoints(&config, &bound);
         let running = Arc::new(Running::new());
         let aside = Aside::start(&config, &running)?;
-        let opened = Self::open(config, endpoints, stop, bound, &running);
+        let opened = Self::open(config, doors, stop, bound, &running);
         match opened {
             Ok((broker, server, maintenance)) => {
                 running.listening(server.watch());
@@ -148,14 +160,15 @@ impl Serving {
 
     fn open(
         config: Config,
-        endpoints: Vec<(String, u16)>,
+        doors: Arc<Doors>,
         stop: Arc<StopSignal>,
         bound: BoundServer,
         running: &Running,
     ) -> Result<(Arc<Broker>, Server, Maintenance), ServeError> {
         let data = data_place(&config);
         let listeners = config.settings.place(LISTENERS);
-        let broker = Broker::open(config, endpoints, stop, &running.startup);
+        let endpoints = endpoints(&config, &bound);
+        let broker = Broker::open(config, endpoints, doors, stop, &running.startup);
         let broker = broker.map_err(|error| ServeError::Open(error, data))?;
         running.opened(&broker);
         let service = Arc::new(KafkaService::new(Arc::clone(&broker)));
@@ -267,10 +280,11 @@ fn address_way_out(why: &io::Error) -> &'static str {
     }
 }
 
-fn net_config(config: &Config) -> Result<NetConfig, ServeError> {
+fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     let mut listeners = Vec::with_capacity(config.listeners.len());
-    for listener in &config.listeners {
+    for (index, listener) in config.listeners.iter().enumerate() {
         listeners.push(Listener {
+            tls: doors.tls_slot(index),
             name: listener.name.clone(),
             addr: first_addr(config, listener, LISTENERS)?,
         });

@@ -21,16 +21,21 @@ mod cases {
     mod hostile;
     mod idempotence;
     mod log_dirs;
+    pub(crate) mod logins;
+    mod oauth;
     mod produce;
     mod protocol;
     mod retention;
+    mod sasl;
     mod storage;
     mod threads;
+    mod tls;
     mod tools;
     mod topics;
     mod transactions;
     mod txn_admin;
     mod txn_crashes;
+    mod users;
 }
 
 use std::env;

@@ -57,6 +57,7 @@ fn start(answer_bytes: usize, elsewhere: bool) -> Server {
         threads: 1,
         limits: Limits::default(),
         listeners: vec![Listener {
+            tls: None,
             name: "BENCH".into(),
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
         }],

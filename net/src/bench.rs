@@ -32,6 +32,7 @@ impl FrameFeed {
     /// into the frame's buffer as far as it goes. `None` if the stream holds no whole frame.
     pub fn one_frame(&mut self, stream: &[u8]) -> Option<Bytes> {
         let context = FrameContext {
+            frame_bytes_min: 0,
             budget: &self.budget,
             pool: &self.pool,
             frame_bytes_max: usize::MAX,

@@ -4,7 +4,10 @@
 //! Does not: parse configuration files or check what a limit protects.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::tls::TlsSlot;
 
 /// One mebibyte.
 const MIB: usize = 1024 * 1024;
@@ -17,6 +20,8 @@ pub struct Listener {
     pub name: String,
     /// The address to bind; port 0 lets the kernel choose.
     pub addr: SocketAddr,
+    /// What its connections are encrypted with; `None`: not at all.
+    pub tls: Option<Arc<TlsSlot>>,
 }
 
 /// How a server is built.
@@ -60,6 +65,8 @@ pub struct Limits {
     pub idle_deadline: Duration,
     /// A frame whose first byte arrived must be complete within this time.
     pub frame_deadline: Duration,
+    /// A TLS handshake must be complete within this time after the connection was accepted.
+    pub handshake_deadline: Duration,
     /// How long a connection that we close waits for the peer's end of stream, so that replies on
     /// their way are not destroyed by a reset.
     pub linger: Duration,
@@ -79,6 +86,7 @@ impl Default for Limits {
             descriptors_reserved: 512,
             idle_deadline: Duration::from_secs(600),
             frame_deadline: Duration::from_secs(120),
+            handshake_deadline: Duration::from_secs(30),
             linger: Duration::from_secs(1),
         }
     }

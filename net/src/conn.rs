@@ -26,8 +26,8 @@ use crate::config::Limits;
 use crate::frame::FrameReader;
 use crate::mailbox::{ConnShared, Outcome};
 use crate::quota::Place;
-use crate::replies::{Output, Pending, ReplyHead};
-use crate::service::{Class, CloseReason, Flow, ReplySlot, Request, Service};
+use crate::replies::{HeadForm, Output, Pending, ReplyHead};
+use crate::service::{BARE_KEY, Class, CloseReason, Flow, ReplySlot, Request, Service};
 use crate::stats::Counters;
 use crate::transport::Transport;
 use crate::wire::{self, RawHeader, RequestHeader};
@@ -36,6 +36,25 @@ use crate::wire::{self, RawHeader, RequestHeader};
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Bytes of one connection read, or written, before others get their turn.
 const TURN_BYTES: usize = 1024 * 1024;
+
+/// The buffers that the connections of a thread read into, one at a time.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// What was read, as the client meant it.
+    pub(crate) plain: Vec<u8>,
+    /// What came out of the sockets of TLS connections.
+    pub(crate) sealed: Vec<u8>,
+}
+
+impl Scratch {
+    /// Makes the buffers at first use.
+    pub(crate) fn make(&mut self) {
+        if self.plain.is_empty() {
+            self.plain = vec![0; SCRATCH_BYTES];
+            self.sealed = vec![0; SCRATCH_BYTES];
+        }
+    }
+}
 
 /// What a connection needs from its thread.
 pub(crate) struct Context<'a, S: Service> {
@@ -92,9 +111,12 @@ pub(crate) struct Conn<C> {
     /// Everything is written; the peer's end of stream is awaited until then.
     linger_until: Option<Instant>,
     replied: bool,
+    /// Our last reply tells the peer of the end: it may close first.
+    peer_knows: bool,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
+    opened_at: Instant,
     client_id: Option<Arc<str>>,
     _place: Place,
 }
@@ -128,8 +150,10 @@ impl<C> Conn<C> {
             blocked: false,
             linger_until: None,
             replied: false,
+            peer_knows: false,
             frame_since: None,
             moved_at: now,
+            opened_at: now,
             client_id: None,
             _place: place,
         }
@@ -137,7 +161,10 @@ impl<C> Conn<C> {
 
     /// Whether requests are started and not answered, or answers not written.
     pub(crate) fn owes(&self) -> bool {
-        !self.pending.is_empty() || !self.output.is_empty() || self.parked.is_some()
+        !self.pending.is_empty()
+            || !self.output.is_empty()
+            || self.transport.wants_write()
+            || self.parked.is_some()
     }
 
     pub(crate) fn waits_for_budget(&self) -> bool {
@@ -194,7 +221,7 @@ impl<C> Conn<C> {
 
     /// Does all that can be done without waiting: moves replies into the output, writes, reads,
     /// starts requests.
-    pub(crate) fn turn<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> Turn
+    pub(crate) fn turn<S>(&mut self, context: &Context<'_, S>, scratch: &mut Scratch) -> Turn
     where
         S: Service<Conn = C>,
     {
@@ -266,7 +293,12 @@ impl<C> Conn<C> {
     fn finish<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) -> Turn {
         let why = self.closing.unwrap_or(CloseReason::PeerClosed);
         let peer_waits = why != CloseReason::PeerClosed && self.replied;
-        if !peer_waits || self.transport.finish().is_err() {
+        if !peer_waits {
+            self.transport.say_goodbye();
+            return Turn::Close(why);
+        }
+        // Some clients throw away a reply that an end of stream follows on the heels.
+        if !self.peer_knows && self.transport.finish().is_err() {
             return Turn::Close(why);
         }
         if let Some(state) = self.take_state() {
@@ -278,12 +310,12 @@ impl<C> Conn<C> {
     }
 
     /// Reads and forgets, until the peer's end of stream.
-    fn discard(&mut self, scratch: &mut [u8]) -> Turn {
+    fn discard(&mut self, scratch: &mut Scratch) -> Turn {
         let why = self.closing.unwrap_or(CloseReason::PeerClosed);
-        match self
-            .transport
-            .read_vectored(&mut [IoSliceMut::new(scratch)])
-        {
+        match self.transport.read_vectored(
+            &mut [IoSliceMut::new(&mut scratch.plain)],
+            &mut scratch.sealed,
+        ) {
             Ok(0) => Turn::Close(why),
             Ok(_) => Turn::Again,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Wait,
@@ -296,6 +328,10 @@ impl<C> Conn<C> {
         let past = |since: Instant, deadline| now.saturating_duration_since(since) >= deadline;
         if let Some(until) = self.linger_until {
             return (now >= until).then(|| self.closing.unwrap_or(CloseReason::PeerClosed));
+        }
+        if self.transport.is_handshaking() {
+            let late = past(self.opened_at, limits.handshake_deadline);
+            return late.then_some(CloseReason::HandshakeDeadline);
         }
         let frame_late = |since| past(since, limits.frame_deadline);
         if !self.blocked && self.closing.is_none() && self.frame_since.is_some_and(frame_late) {
@@ -319,6 +355,9 @@ impl<C> Conn<C> {
     {
         context.counters.frames.add(1);
         self.frame_since = None;
+        if self.shared.bare.load(Ordering::Relaxed) {
+            return self.bare_frame(context, frame);
+        }
         let Ok(raw) = RawHeader::decode(&frame) else {
             return self.close_in_order(CloseReason::BadHeader);
         };
@@ -326,13 +365,35 @@ impl<C> Conn<C> {
         let header = RequestHeader::from_raw(&raw, client_id);
         let body_at = raw.body_at;
         frame.advance(body_at);
+        self.take(context, header, frame);
+    }
+
+    /// A frame without a header, see [`crate::ConnInfo::set_bare`].
+    fn bare_frame<S>(&mut self, context: &Context<'_, S>, body: Bytes)
+    where
+        S: Service<Conn = C>,
+    {
+        let header = RequestHeader {
+            api_key: BARE_KEY,
+            api_version: 0,
+            correlation_id: 0,
+            client_id: self.client_id.clone(),
+        };
+        self.take(context, header, body);
+    }
+
+    /// Starts a request, or keeps it until it may start.
+    fn take<S>(&mut self, context: &Context<'_, S>, header: RequestHeader, body: Bytes)
+    where
+        S: Service<Conn = C>,
+    {
         let Some(state) = &self.state else {
             return;
         };
         let class = context.service.class(state, &header);
         let request = Request {
             header,
-            body: frame,
+            body,
             received: context.now,
         };
         match class {
@@ -371,7 +432,7 @@ impl<C> Conn<C> {
         let header = &request.header;
         let seq = self.pending.push(ReplyHead {
             correlation_id: header.correlation_id,
-            flexible: wire::response_header_is_flexible(header.api_key, header.api_version),
+            form: form_of(header),
         });
         self.exclusive = class == Class::Exclusive;
         let slot = ReplySlot::new(Arc::clone(&self.shared), seq);
@@ -384,6 +445,16 @@ impl<C> Conn<C> {
             Flow::Done => {}
             Flow::Park(parked) => self.parked = Some(parked),
         }
+    }
+}
+
+fn form_of(header: &RequestHeader) -> HeadForm {
+    if header.api_key == BARE_KEY {
+        HeadForm::Bare
+    } else if wire::response_header_is_flexible(header.api_key, header.api_version) {
+        HeadForm::Flexible
+    } else {
+        HeadForm::Plain
     }
 }
 

@@ -24,7 +24,7 @@ use crate::acceptor::Acceptor;
 use crate::budget::Budget;
 use crate::buffers::Pool;
 use crate::config::NetConfig;
-use crate::conn::{Conn, Context, SCRATCH_BYTES, Turn};
+use crate::conn::{Conn, Context, Scratch, Turn};
 use crate::mailbox::{Accepted, ConnKey, ConnShared, Mailbox, Message};
 use crate::quota::LogLimit;
 use crate::service::{CloseReason, ConnId, ConnInfo, Service};
@@ -70,7 +70,7 @@ pub(crate) struct EventLoop<S: Service> {
     freed: Vec<usize>,
     /// Places whose turn it is.
     turns: VecDeque<usize>,
-    scratch: Vec<u8>,
+    scratch: Scratch,
     next_tick: Instant,
     tick: Duration,
     draining: bool,
@@ -89,6 +89,7 @@ impl<S: Service> EventLoop<S> {
         let shortest = limits
             .frame_deadline
             .min(limits.idle_deadline)
+            .min(limits.handshake_deadline)
             .min(limits.linger);
         let tick = (shortest / 4).clamp(TICK_MIN, TICK_MAX);
         Self {
@@ -103,7 +104,7 @@ impl<S: Service> EventLoop<S> {
             free: Vec::new(),
             freed: Vec::new(),
             turns: VecDeque::new(),
-            scratch: Vec::new(),
+            scratch: Scratch::default(),
             next_tick: Instant::now() + tick,
             tick,
             draining: false,
@@ -252,9 +253,7 @@ impl<S: Service> EventLoop<S> {
         let Some(Some(conn)) = self.conns.get_mut(place) else {
             return;
         };
-        if self.scratch.is_empty() {
-            self.scratch = vec![0; SCRATCH_BYTES];
-        }
+        self.scratch.make();
         let context = Context {
             service: &*self.common.service,
             limits: &self.common.config.limits,
@@ -298,7 +297,15 @@ impl<S: Service> EventLoop<S> {
 
     fn open(&mut self, accepted: Accepted, place: usize) -> Option<Conn<S::Conn>> {
         let local = accepted.stream.local_addr().ok()?;
-        let mut transport = Transport::Plain(accepted.stream);
+        let listener = self.common.config.listeners.get(accepted.listener);
+        let tls = listener.and_then(|listener| listener.tls.as_deref());
+        let mut transport = match Transport::new(accepted.stream, tls) {
+            Ok(transport) => transport,
+            Err(error) => {
+                log::error!("no TLS session for a connection: {error}");
+                return None;
+            }
+        };
         if let Err(error) = transport.register(self.poll.registry(), Token(place)) {
             log::error!("cannot register a connection: {error}");
             return None;
@@ -316,6 +323,7 @@ impl<S: Service> EventLoop<S> {
             finished: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
             unpark_queued: AtomicBool::new(false),
+            bare: AtomicBool::new(false),
             frame_bytes_max: AtomicUsize::new(limits.frame_bytes_max_before_login),
             frame_bytes_by_login: [limits.frame_bytes_max_before_login, limits.frame_bytes_max],
         });
@@ -357,6 +365,12 @@ impl<S: Service> EventLoop<S> {
 
     /// Says why a connection ended, once, and not for every stranger who sends garbage.
     fn note_close(&mut self, conn: &ConnShared, why: CloseReason) {
+        if matches!(
+            why,
+            CloseReason::NotTls | CloseReason::TlsRefused(_) | CloseReason::HandshakeDeadline
+        ) {
+            self.common.counters.handshakes_failed.add(1);
+        }
         if why.is_peer_fault() {
             self.common.counters.peer_faults.add(1);
         }

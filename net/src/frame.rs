@@ -17,13 +17,13 @@ use bytes::Bytes;
 use crate::budget::{Budget, Permit};
 use crate::buffers::{POOLED_BYTES_MIN, Pool};
 use crate::service::CloseReason;
-use crate::wire::HEADER_BYTES_MIN;
 
 /// What a reader needs from its surroundings.
 #[derive(Clone, Copy)]
 pub(crate) struct FrameContext<'a> {
     pub(crate) budget: &'a Arc<Budget>,
     pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) frame_bytes_min: usize,
     pub(crate) frame_bytes_max: usize,
 }
 
@@ -102,7 +102,7 @@ impl FrameReader {
     /// Takes bytes from the front of `input` until a frame is complete or the input is used up.
     pub(crate) fn take(&mut self, input: &mut &[u8], context: FrameContext<'_>) -> Step {
         if matches!(self.body, Body::None) {
-            let length = match self.take_length(input, context.frame_bytes_max) {
+            let length = match self.take_length(input, context) {
                 Ok(Some(length)) => length,
                 Ok(None) => return Step::NeedBytes,
                 Err(why) => return Step::Bad(why),
@@ -128,7 +128,11 @@ impl FrameReader {
     }
 
     /// The length of the next frame, once its four bytes are there.
-    fn take_length(&mut self, input: &mut &[u8], max: usize) -> Result<Option<usize>, CloseReason> {
+    fn take_length(
+        &mut self,
+        input: &mut &[u8],
+        context: FrameContext<'_>,
+    ) -> Result<Option<usize>, CloseReason> {
         let missing = &mut self.length[self.length_got..];
         let (bytes, left) = input.split_at(missing.len().min(input.len()));
         missing[..bytes.len()].copy_from_slice(bytes);
@@ -137,9 +141,13 @@ impl FrameReader {
         if self.length_got < self.length.len() {
             return Ok(None);
         }
-        check_length(self.length, max)
-            .map(Some)
-            .map_err(|why| self.recognise().unwrap_or(why))
+        check_length(
+            self.length,
+            context.frame_bytes_min,
+            context.frame_bytes_max,
+        )
+        .map(Some)
+        .map_err(|why| self.recognise().unwrap_or(why))
     }
 
     /// Names a peer that speaks another protocol, from the first bytes of a connection.
@@ -195,11 +203,11 @@ impl FrameReader {
     }
 }
 
-fn check_length(length: [u8; 4], max: usize) -> Result<usize, CloseReason> {
+fn check_length(length: [u8; 4], min: usize, max: usize) -> Result<usize, CloseReason> {
     let claimed = i32::from_be_bytes(length);
     match usize::try_from(claimed) {
         Ok(length) if length > max => Err(CloseReason::FrameTooLong { claimed, max }),
-        Ok(length) if length >= HEADER_BYTES_MIN => Ok(length),
+        Ok(length) if length >= min => Ok(length),
         _ => Err(CloseReason::FrameTooShort { claimed }),
     }
 }
@@ -289,6 +297,7 @@ mod tests {
         let context = FrameContext {
             budget,
             pool: &Pool::new(),
+            frame_bytes_min: 10,
             frame_bytes_max: 100 * 1024 * 1024,
         };
         reader.take(&mut bytes, context)

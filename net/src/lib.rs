@@ -21,13 +21,16 @@ mod replies;
 mod server;
 mod service;
 mod stats;
+mod tls;
 mod transport;
 pub mod wire;
 
-pub use stats::NetStats;
+pub use stats::{NetStats, TlsStats};
+pub use tls::TlsSlot;
 
 pub use config::{Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
-    Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody, Service, Unparker,
+    BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, ResponseBody,
+    Service, Unparker,
 };

@@ -34,6 +34,8 @@ pub(crate) struct ConnKey {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Reply(ResponseBody),
+    /// An answer, and nothing behind it.
+    Last(ResponseBody, CloseReason),
     Silent,
     Close(CloseReason),
 }
@@ -156,6 +158,8 @@ pub(crate) struct ConnShared {
     /// A request asked for a close: nothing is started behind it, even before the message comes.
     pub(crate) doomed: AtomicBool,
     pub(crate) unpark_queued: AtomicBool,
+    /// Frames have no header for now.
+    pub(crate) bare: AtomicBool,
     pub(crate) frame_bytes_max: AtomicUsize,
     pub(crate) frame_bytes_by_login: [usize; 2],
 }
@@ -169,7 +173,7 @@ impl ConnShared {
     }
 
     pub(crate) fn complete(&self, seq: u64, outcome: Outcome) {
-        if matches!(outcome, Outcome::Close(_)) {
+        if matches!(outcome, Outcome::Close(_) | Outcome::Last(..)) {
             self.doomed.store(true, Ordering::Release);
         }
         if self.alive.load(Ordering::Acquire) {

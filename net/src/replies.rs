@@ -38,7 +38,28 @@ struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplyHead {
     pub(crate) correlation_id: i32,
-    pub(crate) flexible: bool,
+    pub(crate) form: HeadForm,
+}
+
+/// How the header of a reply looks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum HeadForm {
+    /// None: the reply is one of the bare tokens of SASL.
+    Bare,
+    /// The correlation id.
+    Plain,
+    /// The correlation id and tagged fields.
+    Flexible,
+}
+
+impl HeadForm {
+    fn bytes(self) -> usize {
+        match self {
+            Self::Bare => 0,
+            Self::Plain => 4,
+            Self::Flexible => 5,
+        }
+    }
 }
 
 /// What completing a request led to.
@@ -48,6 +69,8 @@ pub(crate) struct Advanced {
     pub(crate) replies: u64,
     /// The connection is to be closed behind what is in the output.
     pub(crate) close: Option<CloseReason>,
+    /// ... and what is in the output says so to the peer, who may go first.
+    pub(crate) peer_knows: bool,
 }
 
 impl Pending {
@@ -93,6 +116,12 @@ impl Pending {
             match outcome {
                 Outcome::Silent => {}
                 Outcome::Close(why) => advanced.close = Some(why),
+                Outcome::Last(body, why) => {
+                    let pushed = output.push(waiting.head, body);
+                    advanced.replies += u64::from(pushed.is_ok());
+                    advanced.peer_knows = pushed.is_ok();
+                    advanced.close = Some(pushed.err().unwrap_or(why));
+                }
                 Outcome::Reply(body) => match output.push(waiting.head, body) {
                     Ok(()) => advanced.replies += 1,
                     Err(why) => advanced.close = Some(why),
@@ -146,7 +175,7 @@ impl Output {
 
     /// Adds a reply: length, header, body.
     fn push(&mut self, head: ReplyHead, body: ResponseBody) -> Result<(), CloseReason> {
-        let header_bytes = 4 + usize::from(head.flexible);
+        let header_bytes = head.form.bytes();
         let length = i32::try_from(header_bytes + body.len());
         let length = length.map_err(|_| CloseReason::ReplyTooLong)?;
         // The ninth byte is the number of tagged fields: none.

@@ -24,7 +24,7 @@ use crate::event_loop::{Common, EventLoop, FIRST_LISTENER, WAKER};
 use crate::mailbox::{Mailbox, Message};
 use crate::quota::Counts;
 use crate::service::Service;
-use crate::stats::{Counters, NetStats};
+use crate::stats::{Counters, NetStats, TlsStats};
 
 /// Connections that the kernel queues until they are accepted; it caps this at
 /// `net.core.somaxconn`.
@@ -114,6 +114,11 @@ impl Watch {
             panics: counters.panics.get(),
             frame_bytes_reserved: self.budget.used() as u64,
             frames_waiting: self.budget.waiting() as u64,
+            tls: TlsStats {
+                handshakes: counters.handshakes.get(),
+                resumed: counters.handshakes_resumed.get(),
+                failed: counters.handshakes_failed.get(),
+            },
         }
     }
 

@@ -29,6 +29,13 @@ pub trait Service: Send + Sync + 'static {
     /// A connection was accepted. `info` may be cloned and kept.
     fn opened(&self, info: &ConnInfo) -> Self::Conn;
 
+    /// The TLS handshake of a connection is complete; nothing of it was read before. `certificate`
+    /// is the peer's own in DER, checked against the trusted ones, if it sent one. Not called on a
+    /// listener without TLS.
+    fn secured(&self, conn: &mut Self::Conn, certificate: Option<&[u8]>) {
+        let _ = (conn, certificate);
+    }
+
     /// How a request is ordered against the others of its connection. Called once per request, when
     /// its frame is complete and nothing exclusive is in flight on the connection.
     fn class(&self, conn: &Self::Conn, header: &RequestHeader) -> Class;
@@ -185,6 +192,11 @@ impl ReplySlot {
         self.complete(Outcome::Reply(body.into()));
     }
 
+    /// Answers the request and closes the connection behind that answer. Nothing further is started.
+    pub fn reply_and_close(self, body: impl Into<ResponseBody>, why: CloseReason) {
+        self.complete(Outcome::Last(body.into(), why));
+    }
+
     /// Completes the request without an answer (acks=0).
     pub fn silent(self) {
         self.complete(Outcome::Silent);
@@ -263,6 +275,9 @@ impl fmt::Debug for Unparker {
     }
 }
 
+/// The API key of a frame without a header, see [`ConnInfo::set_bare`]. No request has it.
+pub const BARE_KEY: i16 = i16::MIN;
+
 /// Number of a connection, unique in the life of a server.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnId(pub u64);
@@ -322,6 +337,14 @@ impl ConnInfo {
         self.conn.set_logged_in(yes);
     }
 
+    /// Says whether the next frames have no header, as the tokens of a SASL exchange that began
+    /// with version 0 of SaslHandshake: such a frame is a request of [`BARE_KEY`], and its answer
+    /// has no header either. To be called before the slot of the frame
+    /// before is completed.
+    pub fn set_bare(&self, yes: bool) {
+        self.conn.bare.store(yes, Ordering::Relaxed);
+    }
+
     /// Sets the longest frame, from the next frame on.
     pub fn set_frame_bytes_max(&self, bytes: usize) {
         self.conn.frame_bytes_max.store(bytes, Ordering::Relaxed);
@@ -370,6 +393,13 @@ pub enum CloseReason {
     Http,
     /// Peer: a TLS hello on a plaintext port.
     Tls,
+    /// Peer: no TLS on a port that wants it.
+    NotTls,
+    /// Either side refused the other in the TLS handshake, or a TLS record was damaged; in words for
+    /// the log.
+    TlsRefused(&'static str),
+    /// Peer: the TLS handshake was not complete in time.
+    HandshakeDeadline,
     /// Peer: a request header that cannot be decoded.
     BadHeader,
     /// Peer: a frame that was not complete in time.
@@ -401,6 +431,9 @@ impl fmt::Display for CloseReason {
             }
             Self::Http => f.write_str("this is a Kafka port and the peer speaks HTTP"),
             Self::Tls => f.write_str("this is a plaintext port and the peer speaks TLS"),
+            Self::NotTls => f.write_str("this port wants TLS and the peer speaks something else"),
+            Self::TlsRefused(why) => write!(f, "TLS: {why}"),
+            Self::HandshakeDeadline => f.write_str("the TLS handshake was not complete in time"),
             Self::BadHeader => f.write_str("the request header cannot be decoded"),
             Self::FrameDeadline => f.write_str("a frame was not complete in time"),
             Self::Idle => f.write_str("idle"),
@@ -423,6 +456,9 @@ impl CloseReason {
                 | Self::FrameTooShort { .. }
                 | Self::Http
                 | Self::Tls
+                | Self::NotTls
+                | Self::TlsRefused(_)
+                | Self::HandshakeDeadline
                 | Self::BadHeader
                 | Self::FrameDeadline
         )

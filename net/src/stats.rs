@@ -14,6 +14,9 @@ pub(crate) struct Counters {
     pub(crate) peer_faults: Counter,
     pub(crate) panics: Counter,
     pub(crate) cut: Counter,
+    pub(crate) handshakes: Counter,
+    pub(crate) handshakes_resumed: Counter,
+    pub(crate) handshakes_failed: Counter,
 }
 
 /// A number that only grows.
@@ -59,4 +62,17 @@ pub struct NetStats {
     pub frame_bytes_reserved: u64,
     /// Frames that wait for the byte budget now.
     pub frames_waiting: u64,
+    /// TLS handshakes.
+    pub tls: TlsStats,
+}
+
+/// What became of TLS handshakes since the start.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct TlsStats {
+    /// Complete, resumed ones included.
+    pub handshakes: u64,
+    /// Those that took up an earlier session.
+    pub resumed: u64,
+    /// Refused by either side, or not complete in time.
+    pub failed: u64,
 }

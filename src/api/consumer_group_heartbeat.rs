@@ -48,7 +48,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         reply(slot, &response, version);
     };
     let client_id = call.request.header.client_id.clone();
-    let host: Arc<str> = format!("/{}", call.conn.info.peer().ip().to_canonical()).into();
+    let host: Arc<str> = format!("/{}", call.conn.session.host).into();
     // Assignors burn CPU.
     call.broker.workers().submit(move || {
         let beat = heartbeat(&request, client_id.unwrap_or_else(|| "".into()), host);

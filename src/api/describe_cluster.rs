@@ -24,7 +24,7 @@ fn respond(asked: &Asked<'_>, request: &DescribeClusterRequest) -> DescribeClust
         response.error_message = Some(text("this is a broker, not a controller"));
         return response;
     }
-    let (host, port) = asked.broker.endpoint(asked.conn);
+    let (host, port) = asked.broker.endpoint(asked.session);
     let mut broker = DescribeClusterBroker::default();
     broker.broker_id = asked.broker.node_id();
     broker.host = text(host);

@@ -57,7 +57,7 @@ fn row(asked: &Asked<'_>, index: i32, known: bool) -> PartitionData {
 }
 
 fn node(asked: &Asked<'_>) -> Node {
-    let (host, port) = asked.broker.endpoint(asked.conn);
+    let (host, port) = asked.broker.endpoint(asked.session);
     let mut listener = Listener::default();
     listener.name = text("CONTROLLER");
     listener.host = text(host);

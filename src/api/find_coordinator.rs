@@ -20,7 +20,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
 
 fn respond(asked: &Asked<'_>, request: &FindCoordinatorRequest) -> FindCoordinatorResponse {
     let mut response = FindCoordinatorResponse::default();
-    let (host, port) = asked.broker.endpoint(asked.conn);
+    let (host, port) = asked.broker.endpoint(asked.session);
     let node = asked.broker.node_id();
     let error = if KEY_TYPES.contains(&request.key_type) {
         ErrorCode::None

@@ -39,7 +39,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         .client_id
         .clone()
         .unwrap_or_else(|| "".into());
-    let host: Arc<str> = format!("/{}", call.conn.info.peer().ip().to_canonical()).into();
+    let host: Arc<str> = format!("/{}", call.conn.session.host).into();
     let slot = call.slot;
     let broker = Arc::clone(call.broker);
     // A rebalance that this completes tells every member of every other.

@@ -38,7 +38,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     }
     let asked = Asked {
         broker: call.broker,
-        conn: &call.conn.info,
+        session: &call.conn.session,
         version,
     };
     reply(call.slot, &respond(&asked, &request), version);
@@ -72,7 +72,7 @@ fn creatable(map: &TopicMap, request: &MetadataRequest) -> Vec<String> {
 fn respond(asked: &Asked<'_>, request: &MetadataRequest) -> MetadataResponse {
     let map = asked.broker.topics.load();
     let mut response = MetadataResponse::default();
-    let (host, port) = asked.broker.endpoint(asked.conn);
+    let (host, port) = asked.broker.endpoint(asked.session);
     let mut broker = MetadataResponseBroker::default();
     broker.node_id = asked.broker.node_id();
     broker.host = text(host);

@@ -12,6 +12,7 @@ mod add_partitions_to_txn;
 mod alter_configs;
 mod alter_partition_reassignments;
 mod alter_replica_log_dirs;
+mod alter_user_scram_credentials;
 mod api_versions;
 pub mod codes;
 mod consumer_group_describe;
@@ -29,6 +30,7 @@ mod describe_producers;
 mod describe_quorum;
 mod describe_topic_partitions;
 mod describe_transactions;
+mod describe_user_scram_credentials;
 mod elect_leaders;
 mod end_txn;
 pub mod error;
@@ -53,6 +55,8 @@ mod offset_for_leader_epoch;
 mod offset_rows;
 mod operations;
 mod produce;
+mod sasl_authenticate;
+mod sasl_handshake;
 mod service;
 mod sync_group;
 mod txn_offset_commit;
@@ -70,6 +74,7 @@ use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request};
 use seawall_storage::TopicId;
 
 use crate::broker::Broker;
+use crate::security::Session;
 use crate::txn::TxnError;
 use crate::workers::Workers;
 use codes::ErrorCode;
@@ -97,8 +102,10 @@ pub struct Api {
 /// State of one connection.
 pub struct Conn {
     info: ConnInfo,
+    /// Who is at its other end.
+    session: Session,
     /// Whether it may call more than what is allowed before a login.
-    logged_in: bool,
+    gate: service::Gate,
     /// The fetch that is waiting, so that it ends with the connection.
     parked: fetch::Parked,
 }
@@ -130,7 +137,7 @@ const fn api(
 }
 
 /// Every API we serve, by key.
-pub static TABLE: [Api; 44] = [
+pub static TABLE: [Api; 48] = [
     Api {
         class: Class::Pipelined,
         advertised_from: 0,
@@ -148,6 +155,10 @@ pub static TABLE: [Api; 44] = [
     api(14, "SyncGroup", 0..=5, sync_group::handle),
     api(15, "DescribeGroups", 0..=6, describe_groups::handle),
     api(16, "ListGroups", 0..=5, list_groups::handle),
+    Api {
+        before_login: true,
+        ..api(17, "SaslHandshake", 0..=1, sasl_handshake::handle)
+    },
     Api {
         before_login: true,
         ..api(18, "ApiVersions", 0..=5, api_versions::handle)
@@ -180,6 +191,10 @@ pub static TABLE: [Api; 44] = [
         alter_replica_log_dirs::handle,
     ),
     api(35, "DescribeLogDirs", 1..=5, describe_log_dirs::handle),
+    Api {
+        before_login: true,
+        ..api(36, "SaslAuthenticate", 0..=2, sasl_authenticate::handle)
+    },
     api(37, "CreatePartitions", 0..=3, create_partitions::handle),
     api(42, "DeleteGroups", 0..=3, delete_groups::handle),
     api(43, "ElectLeaders", 0..=2, elect_leaders::handle),
@@ -202,6 +217,18 @@ pub static TABLE: [Api; 44] = [
         list_partition_reassignments::handle,
     ),
     api(47, "OffsetDelete", 0..=0, offset_delete::handle),
+    api(
+        50,
+        "DescribeUserScramCredentials",
+        0..=0,
+        describe_user_scram_credentials::handle,
+    ),
+    api(
+        51,
+        "AlterUserScramCredentials",
+        0..=0,
+        alter_user_scram_credentials::handle,
+    ),
     api(55, "DescribeQuorum", 0..=2, describe_quorum::handle),
     api(57, "UpdateFeatures", 0..=2, update_features::handle),
     api(60, "DescribeCluster", 0..=2, describe_cluster::handle),
@@ -261,7 +288,7 @@ where
     };
     let asked = Asked {
         broker: call.broker,
-        conn: &call.conn.info,
+        session: &call.conn.session,
         version,
     };
     reply(call.slot, &handle(&asked, &request), version);
@@ -283,12 +310,12 @@ where
         return Flow::Done;
     };
     let broker = Arc::clone(call.broker);
-    let conn = call.conn.info.clone();
+    let session = call.conn.session.clone();
     let slot = call.slot;
     pool.submit(move || {
         let asked = Asked {
             broker: &broker,
-            conn: &conn,
+            session: &session,
             version,
         };
         reply(slot, &handle(&asked, &request), version);
@@ -299,7 +326,7 @@ where
 /// Who asks, and in which version.
 struct Asked<'a> {
     broker: &'a Arc<Broker>,
-    conn: &'a ConnInfo,
+    session: &'a Session,
     version: i16,
 }
 

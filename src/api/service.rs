@@ -4,15 +4,54 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use seawall_net::wire::RequestHeader;
-use seawall_net::{Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
+use seawall_net::{BARE_KEY, Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service};
 
-use super::{Call, Conn, api_versions, fetch, find};
+use super::{Call, Conn, api_versions, fetch, find, sasl_authenticate, sasl_handshake};
 use crate::broker::Broker;
+use crate::security::sasl::{LOGINS_EXPIRED, Login};
+use crate::security::{Principal, Session};
 
 /// Kafka closes a connection for these; so do we, with the reason in the log.
 const UNKNOWN_API: CloseReason = CloseReason::Service("an API key that is not served");
 const NOT_LOGGED_IN: CloseReason = CloseReason::Service("a request before the login");
+const IN_LOGIN: CloseReason = CloseReason::Service("a request in the middle of a login");
+const LOGIN_EXPIRED: CloseReason = CloseReason::Service("its login has run out");
+const NO_NAME: CloseReason =
+    CloseReason::Service("no rule makes a user of the name in its certificate");
 const UNKNOWN_VERSION: CloseReason = CloseReason::Service("a version that is not served");
+
+/// What keeps a connection from calling everything.
+pub(super) enum Gate {
+    /// Nothing: its listener asks for no login, or TLS has seen to it.
+    Open,
+    /// A login by SASL, before, within and after it.
+    Login(Arc<Login>),
+    /// It may call nothing at all.
+    Shut(CloseReason),
+}
+
+impl Gate {
+    /// Why a request of this key may not be called now.
+    fn refuses(&self, key: i16) -> Option<CloseReason> {
+        let login = match self {
+            Self::Open => return None,
+            Self::Shut(why) => return Some(*why),
+            Self::Login(login) => login,
+        };
+        let token = key == BARE_KEY || key == sasl_authenticate::KEY;
+        if login.is_midway() {
+            let allowed = token || key == sasl_handshake::KEY;
+            return (!allowed).then_some(IN_LOGIN);
+        }
+        if login.is_open() {
+            let expired = key != sasl_handshake::KEY && login.has_expired();
+            LOGINS_EXPIRED.fetch_add(u64::from(expired), Ordering::Relaxed);
+            return expired.then_some(LOGIN_EXPIRED);
+        }
+        let allowed = find(key).is_some_and(|api| api.before_login);
+        (!allowed).then_some(NOT_LOGGED_IN)
+    }
+}
 
 /// The door of the broker for the event loops.
 pub struct KafkaService {
@@ -30,19 +69,42 @@ impl Service for KafkaService {
     type Conn = Conn;
 
     fn opened(&self, info: &ConnInfo) -> Conn {
-        // A plaintext listener has no login to wait for.
-        info.set_logged_in(true);
+        let door = self.broker.doors.get(info.listener());
+        let sasl = door.and_then(|door| door.sasl.as_ref());
+        let gate = sasl.map_or(Gate::Open, |sasl| Gate::Login(Login::new(sasl)));
+        // Without SASL there is no login to wait for.
+        info.set_logged_in(sasl.is_none());
         Conn {
             info: info.clone(),
-            logged_in: true,
+            session: Session {
+                principal: Principal::anonymous(),
+                host: info.peer().ip().to_canonical(),
+                listener: info.listener(),
+            },
+            gate,
             parked: fetch::Parked::default(),
         }
     }
 
+    fn secured(&self, conn: &mut Conn, certificate: Option<&[u8]>) {
+        let door = self.broker.doors.get(conn.session.listener);
+        let tls = door.and_then(|door| door.tls.as_ref());
+        // A login by SASL names the user where both are asked for, as in Kafka.
+        if let (Some(tls), Some(certificate), Gate::Open) = (tls, certificate, &conn.gate) {
+            match tls.user_of(certificate) {
+                Some(user) => conn.session.principal = Principal::user(&user),
+                None => conn.gate = Gate::Shut(NO_NAME),
+            }
+        }
+    }
+
     fn class(&self, conn: &Conn, header: &RequestHeader) -> Class {
+        if let Some(why) = conn.gate.refuses(header.api_key) {
+            return Class::Refuse(why);
+        }
         match find(header.api_key) {
+            None if header.api_key == BARE_KEY => Class::Exclusive,
             None => Class::Refuse(UNKNOWN_API),
-            Some(api) if !conn.logged_in && !api.before_login => Class::Refuse(NOT_LOGGED_IN),
             Some(api) if api.versions.contains(&header.api_version) => api.class,
             // KIP-511: answered in version 0 form, whatever was asked.
             Some(api) if api.key == api_versions::KEY => Class::Exclusive,
@@ -51,6 +113,19 @@ impl Service for KafkaService {
     }
 
     fn call(&self, conn: &mut Conn, request: Request, slot: ReplySlot) -> Flow {
+        if let Gate::Login(login) = &conn.gate
+            && let Some(principal) = login.take_fresh()
+        {
+            conn.session.principal = principal;
+        }
+        if request.header.api_key == BARE_KEY {
+            return sasl_authenticate::handle_bare(Call {
+                broker: &self.broker,
+                conn,
+                request,
+                slot,
+            });
+        }
         let Some(api) = find(request.header.api_key) else {
             slot.close(UNKNOWN_API);
             return Flow::Done;

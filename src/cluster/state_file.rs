@@ -141,9 +141,33 @@ pub(crate) fn store<T: Serialize>(
         .map_err(StateError::io(path))
 }
 
+/// As `store`, for secrets: nobody but the owner may read the file, at no time.
+pub(crate) fn store_private<T: Serialize>(
+    disk: &dyn Disk,
+    path: &Path,
+    value: &T,
+) -> Result<(), StateError> {
+    let create = |temp: &Path| disk.create_private(temp);
+    replace_with(disk, path, value, &create)
+        .and_then(|()| disk.sync_dir(parent(path)))
+        .map_err(StateError::io(path))
+}
+
 /// Replaces the file; its name is durable after the next sync of its directory (D6), its content at once.
 pub(crate) fn replace<T: Serialize>(disk: &dyn Disk, path: &Path, value: &T) -> io::Result<()> {
-    let (temp, file) = create_temp(disk, parent(path))?;
+    replace_with(disk, path, value, &|temp| disk.create_new(temp))
+}
+
+/// Makes a file that does not exist yet.
+type Create<'a> = dyn Fn(&Path) -> io::Result<Arc<dyn DiskFile>> + 'a;
+
+fn replace_with<T: Serialize>(
+    disk: &dyn Disk,
+    path: &Path,
+    value: &T,
+    create: &Create<'_>,
+) -> io::Result<()> {
+    let (temp, file) = create_temp(create, parent(path))?;
     let written = encode(value).and_then(|bytes| {
         write_all_at(&*file, &mut [io::IoSlice::new(&bytes)], 0).map_err(|ended| ended.error)?;
         if planted("temp-not-synced") {
@@ -178,14 +202,14 @@ pub(crate) fn real_disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-fn create_temp(disk: &dyn Disk, dir: &Path) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
+fn create_temp(create: &Create<'_>, dir: &Path) -> io::Result<(PathBuf, Arc<dyn DiskFile>)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     for _ in 0..TEMP_NAMES_MAX {
         let temp = dir.join(format!(
             "{TEMP_PREFIX}{}",
             NEXT.fetch_add(1, Ordering::Relaxed)
         ));
-        match disk.create_new(&temp) {
+        match create(&temp) {
             Ok(file) => return Ok((temp, file)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(e) => return Err(e),

@@ -66,6 +66,78 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .ours()
         .doc("Partitions, and committed offsets of groups, that /metrics tells one by one. With more partitions only those that are not well are told so."),
+    // Encryption and logins. Each of these may stand behind listener.name.<listener>. as well.
+    row("ssl.keystore.type", Kind::String, "PEM")
+        .per_listener()
+        .doc("Only PEM; for stores of other types the start tells the command that converts them."),
+    unset("ssl.keystore.location", Kind::String)
+        .per_listener()
+        .doc("A PEM file with the broker's private key (not encrypted) and its certificate chain, own certificate first. It is read again when it changes and on SIGHUP."),
+    unset("ssl.keystore.key", Kind::Password)
+        .per_listener()
+        .doc("The private key itself, in PEM, in place of ssl.keystore.location."),
+    unset("ssl.keystore.certificate.chain", Kind::Password)
+        .per_listener()
+        .doc("The certificate chain itself, in PEM, beside ssl.keystore.key."),
+    unset("ssl.keystore.password", Kind::Password)
+        .per_listener()
+        .kept()
+        .doc("Without effect: PEM files have no password."),
+    unset("ssl.key.password", Kind::Password)
+        .per_listener()
+        .kept()
+        .doc("Without effect: an encrypted key is refused with the command that decrypts it."),
+    row("ssl.truststore.type", Kind::String, "PEM")
+        .per_listener()
+        .doc("Only PEM."),
+    unset("ssl.truststore.location", Kind::String)
+        .per_listener()
+        .doc("A PEM file with the certificates of those who issue clients' certificates. It is read again like the key."),
+    unset("ssl.truststore.certificates", Kind::Password)
+        .per_listener()
+        .doc("These certificates themselves, in PEM, in place of ssl.truststore.location."),
+    unset("ssl.truststore.password", Kind::Password)
+        .per_listener()
+        .kept()
+        .doc("Without effect: PEM files have no password."),
+    row("ssl.client.auth", Kind::String, "none")
+        .range(Range::OneOf(&["none", "requested", "required"]))
+        .per_listener()
+        .doc("Whether clients of SSL listeners show a certificate. For a SASL_SSL listener, only listener.name.<listener>.ssl.client.auth counts, as in Kafka."),
+    row("ssl.enabled.protocols", Kind::List, "TLSv1.2,TLSv1.3")
+        .range(Range::Among(&["TLSv1.2", "TLSv1.3"]))
+        .per_listener()
+        .doc("The versions of TLS that are spoken."),
+    row("ssl.principal.mapping.rules", Kind::String, "DEFAULT")
+        .per_listener()
+        .doc("How the name in a client's certificate becomes the name of a user: RULE:pattern/replacement/[LU] and DEFAULT, separated by commas; the first that matches is used."),
+    row("sasl.enabled.mechanisms", Kind::List, "SCRAM-SHA-256,SCRAM-SHA-512")
+        .per_listener()
+        .doc("How clients of SASL listeners may log in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."),
+    row("connections.max.reauth.ms", Kind::Long, "0")
+        .min(0)
+        .per_listener()
+        .doc("How long a login holds; a client that has not logged in again by then is closed at its next request. 0 is for ever, or as long as its token."),
+    row("connection.failed.authentication.delay.ms", Kind::Int, "100")
+        .range(Range::Whole(0, 60_000))
+        .doc("How long the answer to a failed login is held back."),
+    unset("sasl.oauthbearer.jwks.endpoint.url", Kind::String)
+        .per_listener()
+        .doc("file:///path of the JWKS file with the public keys of those who sign tokens. It is read again like the key."),
+    unset("sasl.oauthbearer.expected.issuer", Kind::String)
+        .per_listener()
+        .doc("The issuer (iss) that tokens must name."),
+    unset("sasl.oauthbearer.expected.audience", Kind::List)
+        .per_listener()
+        .doc("Tokens must be meant for one of these audiences (aud)."),
+    row("sasl.oauthbearer.clock.skew.seconds", Kind::Int, "30")
+        .range(Range::Whole(0, 3_600))
+        .per_listener()
+        .doc("How far the clock of those who issue tokens may differ from ours."),
+    row("sasl.oauthbearer.sub.claim.name", Kind::String, "sub")
+        .range(Range::NotEmpty)
+        .per_listener()
+        .doc("The claim of a token that holds the user's name."),
     // Data.
     unset("log.dirs", Kind::List)
         .packaged("/var/lib/seawall")
@@ -304,7 +376,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("The largest request accepted from a connection that has logged in."),
     row("sasl.server.max.receive.size", Kind::Int, "524288")
         .range(Range::Whole(1_024, 2_147_483_647))
-        .kept()
         .doc("The largest request accepted from a connection that must log in and has not."),
     row("queued.max.request.bytes", Kind::Long, "268435456")
         .min(-1)

@@ -13,6 +13,7 @@ mod foreign_keys;
 mod listeners;
 mod manual;
 mod properties;
+mod security;
 mod settings;
 mod spec;
 mod topic;
@@ -23,6 +24,9 @@ pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
 pub(crate) use listeners::{Advertised, Listener};
 pub(crate) use manual::manual;
+pub(crate) use security::{
+    ClientAuth, ListenerSecurity, Mechanism, Oauth, Pem, Sasl, Tls, TlsVersion,
+};
 pub(crate) use settings::Settings;
 pub(crate) use spec::Kind;
 use spec::Value;
@@ -83,6 +87,10 @@ pub(crate) struct Config {
     pub(crate) listeners: Vec<Listener>,
     /// advertised.listeners, one for each of `listeners`
     pub(crate) advertised: Vec<Advertised>,
+    /// What each of `listeners` asks of its clients
+    pub(crate) security: Vec<ListenerSecurity>,
+    /// connection.failed.authentication.delay.ms
+    pub(crate) failed_login_delay_ms: u64,
     /// admin.listener
     pub(crate) admin_listener: Option<Listener>,
     /// log.dirs or log.dir; at least one, no two the same
@@ -179,11 +187,14 @@ impl Config {
     fn from_settings(settings: Settings) -> Result<Config, Vec<Problem>> {
         let get = Reader(&settings);
         let (listeners, advertised) = listeners::listeners(&settings)?;
+        let security = security::listeners(&settings, &listeners)?;
         Ok(Config {
             node_id: node_id(&settings)?,
             rack: get.text("broker.rack"),
             listeners,
             advertised,
+            security,
+            failed_login_delay_ms: get.number("connection.failed.authentication.delay.ms"),
             admin_listener: listeners::admin_listener(&settings)?,
             log_dirs: log_dirs(&settings)?,
             cluster_dir: get.text("cluster.dir").map(PathBuf::from),

@@ -39,6 +39,8 @@ pub(crate) struct Explicit {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     explicit: BTreeMap<&'static str, Explicit>,
+    /// What was set for single listeners, by the whole key.
+    of_listeners: BTreeMap<String, Explicit>,
     without_effect: BTreeMap<String, Origin>,
 }
 
@@ -56,6 +58,32 @@ pub(crate) struct RawSetting {
 /// The row of a broker key.
 pub(crate) fn broker_key(name: &str) -> Option<&'static KeySpec> {
     BROKER_KEYS.iter().find(|spec| spec.name == name)
+}
+
+/// What the keys of single listeners begin with.
+const LISTENER_PREFIX: &str = "listener.name.";
+
+/// The row behind a key of a single listener.
+fn listener_key(key: &str) -> Option<&'static KeySpec> {
+    let rest = key.strip_prefix(LISTENER_PREFIX)?;
+    let rows = BROKER_KEYS.iter().filter(|spec| spec.per_listener);
+    rows.filter(|spec| {
+        rest.strip_suffix(spec.name)
+            .is_some_and(|of| of.ends_with('.'))
+    })
+    .max_by_key(|spec| spec.name.len())
+}
+
+fn checked(spec: &'static KeySpec, raw: &RawSetting) -> Result<(String, Value), Fault> {
+    let text = raw.value.trim().to_owned();
+    match spec.parse(&text) {
+        Ok(value) => Ok((text, value)),
+        Err(error) => Err(Fault::BadValue {
+            key: spec.name,
+            value: (!spec.is_sensitive()).then_some(text),
+            error,
+        }),
+    }
 }
 
 /// The settings of a file, in its order.
@@ -124,6 +152,9 @@ impl Settings {
     }
 
     fn put(&mut self, raw: RawSetting) -> Result<(), Fault> {
+        if let Some(spec) = listener_key(&raw.key) {
+            return self.put_of_listener(spec, raw);
+        }
         let Some(spec) = broker_key(&raw.key) else {
             if !is_foreign(&raw.key) {
                 let nearest = nearest(&raw.key);
@@ -135,12 +166,7 @@ impl Settings {
             self.without_effect.insert(raw.key, raw.origin);
             return Ok(());
         };
-        let text = raw.value.trim().to_owned();
-        let value = spec.parse(&text).map_err(|error| Fault::BadValue {
-            key: spec.name,
-            value: (!spec.is_sensitive()).then(|| text.clone()),
-            error,
-        })?;
+        let (text, value) = checked(spec, &raw)?;
         let codec_asked = spec.name == "compression.type" && text != "producer";
         if spec.effect == Effect::Kept || codec_asked {
             self.without_effect.insert(raw.key, raw.origin.clone());
@@ -156,6 +182,29 @@ impl Settings {
             );
         }
         Ok(())
+    }
+
+    fn put_of_listener(&mut self, spec: &'static KeySpec, raw: RawSetting) -> Result<(), Fault> {
+        let (text, value) = checked(spec, &raw)?;
+        if spec.effect == Effect::Kept {
+            self.without_effect
+                .insert(raw.key.clone(), raw.origin.clone());
+        }
+        let origin = raw.origin;
+        let explicit = Explicit {
+            text,
+            value,
+            origin,
+        };
+        self.of_listeners.insert(raw.key, explicit);
+        Ok(())
+    }
+
+    /// What was set for one listener (by its name, or by that and a mechanism: `out.plain`), if anything was.
+    pub(crate) fn explicit_of_listener(&self, of: &str, name: &str) -> Option<&Explicit> {
+        let of = of.to_ascii_lowercase();
+        self.of_listeners
+            .get(&format!("{LISTENER_PREFIX}{of}.{name}"))
     }
 
     /// What was set for the key, if anything was.

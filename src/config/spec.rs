@@ -139,6 +139,8 @@ pub(crate) struct KeySpec {
     pub(crate) ours: bool,
     /// For tests of Kafka and ours: accepted and never described.
     pub(crate) internal: bool,
+    /// Whether a listener may have a value of its own (`listener.name.<l>.<key>`).
+    pub(crate) per_listener: bool,
     /// Broker keys that stand behind this one, nearest first.
     pub(crate) synonyms: &'static [Synonym],
     /// How the key stands in the packaged file: `None` is a comment with the default.
@@ -162,6 +164,7 @@ impl KeySpec {
             effect: Effect::Acts,
             ours: false,
             internal: false,
+            per_listener: false,
             synonyms: &[],
             packaged: None,
         }
@@ -205,6 +208,12 @@ impl KeySpec {
     /// For tests only.
     pub(crate) const fn internal(mut self) -> KeySpec {
         self.internal = true;
+        self
+    }
+
+    /// A listener may have a value of its own.
+    pub(crate) const fn per_listener(mut self) -> KeySpec {
+        self.per_listener = true;
         self
     }
 

@@ -8,6 +8,7 @@ use super::seen::Seen;
 use super::text::Samples;
 use super::{Kind, Metric};
 use crate::cleaner::CleanerCounts;
+use crate::security::sasl;
 use crate::startup::Phase;
 use crate::{api, tripwire};
 
@@ -120,6 +121,21 @@ pub(super) static TABLE: &[Metric] = &[
         |s, out| out.put(&[], s.running.net_stats().bytes_in)).bytes(),
     counter("seawall_sent_bytes_total", "Bytes written to sockets.",
         |s, out| out.put(&[], s.running.net_stats().bytes_out)).bytes(),
+    // Encryption and logins.
+    counter("seawall_tls_handshakes_total", "TLS handshakes that were completed.",
+        |s, out| out.put(&[], s.running.net_stats().tls.handshakes)),
+    counter("seawall_tls_handshakes_resumed_total", "TLS handshakes that took up an earlier session.",
+        |s, out| out.put(&[], s.running.net_stats().tls.resumed)),
+    counter("seawall_tls_handshakes_failed_total", "TLS handshakes that either side refused or that were not completed in time.",
+        |s, out| out.put(&[], s.running.net_stats().tls.failed)),
+    gauge("seawall_tls_certificate_expiry_timestamp_seconds", "When the first of the broker's certificates expires, in seconds since 1970; 0 without TLS.",
+        |s, out| out.put(&[], s.of_broker(|b| b.doors.first_end_s()))).seconds(),
+    counter("seawall_logins_total", "Logins by SASL, repeated ones included.",
+        |_, out| out.put(&[], sasl::LOGINS.load(Ordering::Relaxed))),
+    counter("seawall_logins_failed_total", "Logins by SASL that were refused.",
+        |_, out| out.put(&[], sasl::LOGINS_FAILED.load(Ordering::Relaxed))),
+    counter("seawall_logins_expired_total", "Connections that were closed because their login had run out.",
+        |_, out| out.put(&[], sasl::LOGINS_EXPIRED.load(Ordering::Relaxed))),
     gauge("seawall_frames_in_flight_bytes", "Bytes of frames that are reserved (queued.max.request.bytes is the limit).",
         |s, out| out.put(&[], s.running.net_stats().frame_bytes_reserved)).bytes(),
     gauge("seawall_frames_waiting", "Frames that wait for room below that limit.",

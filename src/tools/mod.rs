@@ -1,8 +1,7 @@
-//! Commands that look at data without being a broker.
+//! Commands that work on data without being a broker.
 //!
-//! Owns:     `seawall verify`, `seawall dump-log`, `seawall doctor` and `seawall config check`: what they print and how
-//!           they exit.
-//! Does not: change data, take a lock or a claim, or talk to a broker.
+//! Owns:     `seawall verify`, `dump-log`, `doctor`, `config check` and `user`: what they print and how they exit.
+//! Does not: talk to a broker, or (but for `user`) change data, take a lock or a claim.
 //! Called from `main`, one thread.
 
 mod config_check;
@@ -11,12 +10,14 @@ mod dump_log;
 mod escape;
 mod papers;
 mod report;
+mod user;
 mod verify;
 
 pub(crate) use config_check::config_check;
 pub(crate) use doctor::{DoctorArgs, doctor, warn_at_start};
 pub(crate) use dump_log::{DumpArgs, dump_log};
 pub(crate) use papers::papers;
+pub(crate) use user::{UserCommand, user};
 pub(crate) use verify::{VerifyArgs, verify};
 
 use std::io;

@@ -91,7 +91,7 @@ where
 }
 
 /// What a request of this key without any content gets.
-fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
+pub(crate) fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     match key {
         0 => {
             let mut request = ProduceRequest::default();
@@ -110,6 +110,7 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         14 => probe::<SyncGroupRequest>(raw, version),
         15 => probe::<DescribeGroupsRequest>(raw, version),
         16 => probe::<ListGroupsRequest>(raw, version),
+        17 => probe::<SaslHandshakeRequest>(raw, version),
         18 => probe::<ApiVersionsRequest>(raw, version),
         19 => probe::<CreateTopicsRequest>(raw, version),
         20 => probe::<DeleteTopicsRequest>(raw, version),
@@ -124,6 +125,7 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         33 => probe::<AlterConfigsRequest>(raw, version),
         34 => probe::<AlterReplicaLogDirsRequest>(raw, version),
         35 => probe::<DescribeLogDirsRequest>(raw, version),
+        36 => probe::<SaslAuthenticateRequest>(raw, version),
         37 => probe::<CreatePartitionsRequest>(raw, version),
         42 => probe::<DeleteGroupsRequest>(raw, version),
         43 => probe::<ElectLeadersRequest>(raw, version),
@@ -131,6 +133,8 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
         45 => probe::<AlterPartitionReassignmentsRequest>(raw, version),
         46 => probe::<ListPartitionReassignmentsRequest>(raw, version),
         47 => probe::<OffsetDeleteRequest>(raw, version),
+        50 => probe::<DescribeUserScramCredentialsRequest>(raw, version),
+        51 => probe::<AlterUserScramCredentialsRequest>(raw, version),
         55 => probe::<DescribeQuorumRequest>(raw, version),
         57 => probe::<UpdateFeaturesRequest>(raw, version),
         60 => probe::<DescribeClusterRequest>(raw, version),
@@ -145,9 +149,9 @@ fn probe_key(raw: &mut Raw, key: i16, version: i16) -> Option<String> {
     }
 }
 
-const KNOWN: [i16; 44] = [
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 28, 32, 33,
-    34, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75,
+const KNOWN: [i16; 48] = [
+    17, 36, 50, 51, 0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25,
+    26, 28, 32, 33, 34, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 65, 66, 68, 69, 74, 75,
 ];
 
 #[test]

@@ -5,12 +5,14 @@
 use std::io::{self, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use super::{Conn, Context, TURN_BYTES, Turn};
+use super::{Conn, Context, Scratch, TURN_BYTES, Turn};
 use crate::frame::{FrameContext, Step};
+use crate::replies::Output;
 use crate::service::{CloseReason, Service};
+use crate::wire::HEADER_BYTES_MIN;
 
 impl<C> Conn<C> {
-    pub(super) fn read<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> Turn
+    pub(super) fn read<S>(&mut self, context: &Context<'_, S>, scratch: &mut Scratch) -> Turn
     where
         S: Service<Conn = C>,
     {
@@ -28,28 +30,38 @@ impl<C> Conn<C> {
                 Ok(0) => self.end_of_stream(context),
                 Ok(bytes) => turn_bytes += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
-                Err(_) => return Turn::Close(CloseReason::PeerReset),
+                Err(_) => match self.transport.fault() {
+                    Some(why) => return self.refused(why),
+                    None => return Turn::Close(CloseReason::PeerReset),
+                },
             }
         }
         Turn::Wait
     }
 
     /// One read: into the frame that is under way and, behind it, into the scratch buffer.
-    fn read_once<S>(&mut self, context: &Context<'_, S>, scratch: &mut [u8]) -> io::Result<usize>
+    fn read_once<S>(&mut self, context: &Context<'_, S>, scratch: &mut Scratch) -> io::Result<usize>
     where
         S: Service<Conn = C>,
     {
+        let Scratch {
+            plain: scratch,
+            sealed,
+        } = scratch;
         let spare = self.reader.spare();
         let spare_bytes = spare.len();
         let wanted = spare_bytes + scratch.len();
-        let bytes = self
-            .transport
-            .read_vectored(&mut [IoSliceMut::new(spare), IoSliceMut::new(scratch)])?;
+        let into = &mut [IoSliceMut::new(spare), IoSliceMut::new(scratch)];
+        let read = self.transport.read_vectored(into, sealed);
+        if self.transport.take_secured() {
+            self.secured(context);
+        }
+        let bytes = read?;
         self.moved_at = context.now;
         context.counters.bytes_in.add_bytes(bytes);
         // A short read emptied the socket: the next byte is a new event. Only an end of stream that
         // was announced already will not be announced again.
-        self.readable = bytes == wanted || self.end_announced;
+        self.readable = bytes == wanted || self.end_announced || self.transport.has_ended();
         self.reader.filled(bytes.min(spare_bytes));
         if bytes > 0 {
             let behind = &scratch[..bytes.saturating_sub(spare_bytes)];
@@ -60,6 +72,28 @@ impl<C> Conn<C> {
             }
         }
         Ok(bytes)
+    }
+
+    /// TLS ended by a fault: the alert that tells the peer must not be destroyed by a reset.
+    fn refused(&mut self, why: CloseReason) -> Turn {
+        self.close_in_order(why);
+        self.pending.clear();
+        self.parked = None;
+        self.exclusive = false;
+        self.output = Output::default();
+        self.replied = true;
+        Turn::Wait
+    }
+
+    /// The handshake is complete: the service learns who it is before the first request.
+    fn secured<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
+        context.counters.handshakes.add(1);
+        let resumed = self.transport.is_resumed();
+        context.counters.handshakes_resumed.add(u64::from(resumed));
+        if let Some(state) = &mut self.state {
+            let certificate = self.transport.peer_certificate();
+            context.service.secured(state, certificate);
+        }
     }
 
     fn consume_carry<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) {
@@ -83,6 +117,11 @@ impl<C> Conn<C> {
             let frames = FrameContext {
                 budget: context.budget,
                 pool: context.pool,
+                frame_bytes_min: if self.shared.bare.load(Ordering::Relaxed) {
+                    0
+                } else {
+                    HEADER_BYTES_MIN
+                },
                 frame_bytes_max: self.shared.frame_bytes_max.load(Ordering::Relaxed),
             };
             match self.reader.take(&mut input, frames) {

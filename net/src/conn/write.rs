@@ -14,6 +14,7 @@ impl<C> Conn<C> {
         context.counters.replies.add(advanced.replies);
         self.replied |= advanced.replies > 0;
         self.exclusive &= !self.pending.is_empty();
+        self.peer_knows |= advanced.peer_knows;
         if let Some(why) = advanced.close {
             self.pending.clear();
             self.parked = None;
@@ -25,7 +26,7 @@ impl<C> Conn<C> {
 
     fn write<S: Service<Conn = C>>(&mut self, context: &Context<'_, S>) -> Turn {
         let mut turn_bytes = 0;
-        while self.writable && !self.output.is_empty() && !self.reset {
+        while self.writable && self.has_output() && !self.reset {
             if turn_bytes >= TURN_BYTES {
                 return Turn::Again;
             }
@@ -45,12 +46,16 @@ impl<C> Conn<C> {
         Turn::Wait
     }
 
+    fn has_output(&self) -> bool {
+        !self.output.is_empty() || self.transport.wants_write()
+    }
+
     fn write_once(&mut self) -> io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); WRITE_PARTS_MAX];
         let (count, offered) = self.output.slices(&mut slices);
         let bytes = self.transport.write_vectored(&slices[..count])?;
         // A short write filled the socket: room is a new event.
-        self.writable = bytes == offered;
+        self.writable = !self.transport.is_full(bytes < offered);
         self.output.wrote(bytes);
         Ok(bytes)
     }

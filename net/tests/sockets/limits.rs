@@ -68,6 +68,7 @@ fn connections_beyond_the_rate_wait_and_are_served() {
 fn each_listener_has_its_index_and_address() {
     let toy = Toy::logged_in();
     let listener = |name: &str, addr: &str| Listener {
+        tls: None,
         name: name.into(),
         addr: addr.parse().unwrap(),
     };

@@ -174,6 +174,7 @@ pub(crate) fn config(limits: Limits) -> NetConfig {
         threads: 2,
         limits,
         listeners: vec![Listener {
+            tls: None,
             name: "TEST".into(),
             addr: "127.0.0.1:0".parse().unwrap(),
         }],

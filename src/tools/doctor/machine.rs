@@ -4,6 +4,7 @@
 //! Does not: look at directories.
 use super::finding::{Finding, Level};
 use crate::config::{Config, Listener};
+use crate::security::exposure;
 use nix::sys::resource::{Resource, getrlimit};
 use std::io;
 use std::net::TcpListener;
@@ -21,13 +22,14 @@ pub(super) fn quick() -> Vec<Finding> {
     descriptors().into_iter().chain(clock()).collect()
 }
 
-/// Whether each listener, and the HTTP port, can be had.
+/// Whether each listener, and the HTTP port, can be had, and whether others can come to them unasked.
 pub(super) fn ports(config: &Config) -> Vec<Finding> {
     config
         .listeners
         .iter()
         .chain(&config.admin_listener)
         .filter_map(port)
+        .chain(exposure::warning(config).map(|what| Finding::new(Level::Warning, "exposure", what)))
         .collect()
 }
 

@@ -142,7 +142,7 @@ fn look(dir: &Path) -> Report {
     let mount = mounts::mount_of(dir).ok().flatten();
     match &mount {
         Some(mount) => findings.extend(substrate::judge(mount)),
-        None => findings.push(Finding::warning(
+        None => findings.push(Finding::note(
             "fileSystem",
             "the system does not say what this directory is on",
         )),

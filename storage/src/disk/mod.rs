@@ -43,6 +43,12 @@ pub enum CacheState {
 pub trait Disk: Send + Sync + fmt::Debug + 'static {
     /// Creates a file that must not exist and opens it for reading and writing.
     fn create_new(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// As `create_new`, and nobody but the owner may read it, where there are owners.
+    fn create_private(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        self.create_new(path)
+    }
+
     /// Opens an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
     /// Opens an existing file for reading and writing.

@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -37,6 +37,12 @@ impl Disk for RealDisk {
             path,
             OpenOptions::new().read(true).write(true).create_new(true),
         )
+    }
+
+    fn create_private(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        open(path, &options)
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {

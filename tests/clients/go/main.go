@@ -37,6 +37,9 @@ func options(args []string) map[string]string {
 }
 
 func run(library, verb string, given map[string]string) error {
+	if verb == "secure" {
+		return secure(given["file"])
+	}
 	if verb == "member" {
 		return member(library, given)
 	}

@@ -19,7 +19,7 @@ pub mod groups;
 pub mod kafka;
 pub mod manager;
 pub mod metrics;
-mod ports;
+pub mod ports;
 pub mod raw;
 pub mod requests;
 pub mod txn;

@@ -10,7 +10,11 @@ const COUNT: u32 = 18_000;
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// A port of 127.0.0.1 that nobody listens on now and that this process gives out once.
-pub(crate) fn free_port() -> u16 {
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port() -> u16 {
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let offset = (process::id().wrapping_mul(61).wrapping_add(step)) % COUNT;

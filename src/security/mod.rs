@@ -1,0 +1,195 @@
+//! Who may come in.
+//!
+//! Owns:     what each listener asks of its clients, the users and their keys, certificates and when they are read
+//!           again.
+//! Does not: know sockets or requests, or decide what somebody may do once inside.
+
+mod credentials;
+pub(crate) mod exposure;
+mod files;
+mod mapping;
+pub(crate) mod sasl;
+mod session;
+mod tls;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use seawall_net::TlsSlot;
+
+pub(crate) use credentials::{
+    Credentials, CredentialsError, NAME_BYTES_MAX, SALT_BYTES, UserKeys, mechanism_name,
+};
+pub(crate) use session::{Principal, Session};
+
+use crate::config::{Config, Oauth};
+use crate::workers::Workers;
+use files::Print;
+use sasl::SaslListener;
+use sasl::oauth::{KeysError, Tokens};
+use tls::{TlsError, TlsListener};
+
+/// How often it is looked whether files have changed.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Why listeners cannot be served. The operator's fault; nothing was started.
+#[derive(Debug)]
+pub(crate) enum SecurityError {
+    /// A listener's certificates.
+    Tls(String, TlsError),
+    /// A listener's JWKS file cannot be read.
+    ReadKeys(PathBuf, io::Error),
+    /// A listener's JWKS file cannot be used.
+    Keys(PathBuf, KeysError),
+}
+
+impl fmt::Display for SecurityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tls(listener, error) => write!(f, "listener {listener}: {error}"),
+            Self::ReadKeys(path, error) => write!(f, "{} cannot be read: {error}", path.display()),
+            Self::Keys(path, error) => write!(f, "{}: {error}", path.display()),
+        }
+    }
+}
+
+/// What one listener asks of its clients.
+pub(crate) struct Door {
+    /// Encryption; `None` without.
+    pub(crate) tls: Option<TlsListener>,
+    /// Logins; `None` without.
+    pub(crate) sasl: Option<Arc<SaslListener>>,
+    keys_print: Mutex<Print>,
+}
+
+/// All listeners, by their index in the configuration.
+pub(crate) struct Doors {
+    doors: Vec<Door>,
+    /// Raised by a signal: read everything again.
+    reload: Arc<AtomicBool>,
+    looked_at: Mutex<Instant>,
+    looking: AtomicBool,
+}
+
+impl Doors {
+    /// Reads what the configuration names. `reload` may be raised at any time.
+    pub(crate) fn open(
+        config: &Config,
+        reload: Arc<AtomicBool>,
+    ) -> Result<Arc<Self>, SecurityError> {
+        let mut doors = Vec::new();
+        for (listener, security) in config.listeners.iter().zip(&config.security) {
+            let tls = security.tls.as_ref().map(TlsListener::open);
+            let failed = |error| SecurityError::Tls(listener.name.clone(), error);
+            let sasl = security.sasl.as_ref().map(|settings| {
+                let tokens = settings.oauth.as_ref().map(open_tokens).transpose()?;
+                let settings = settings.clone();
+                Ok(Arc::new(SaslListener { settings, tokens }))
+            });
+            let oauth = security.sasl.as_ref().and_then(|sasl| sasl.oauth.as_ref());
+            doors.push(Door {
+                tls: tls.transpose().map_err(failed)?,
+                sasl: sasl.transpose()?,
+                keys_print: Mutex::new(oauth.map_or_else(Print::new, keys_print)),
+            });
+        }
+        let doors = Self {
+            doors,
+            reload,
+            looked_at: Mutex::new(Instant::now()),
+            looking: AtomicBool::new(false),
+        };
+        doors.warn_of_ends();
+        Ok(Arc::new(doors))
+    }
+
+    /// One listener.
+    pub(crate) fn get(&self, listener: usize) -> Option<&Door> {
+        self.doors.get(listener)
+    }
+
+    /// What the connections of a listener are encrypted with.
+    pub(crate) fn tls_slot(&self, listener: usize) -> Option<Arc<TlsSlot>> {
+        let tls = self.get(listener)?.tls.as_ref()?;
+        Some(Arc::clone(&tls.slot))
+    }
+
+    /// When the first of our certificates ends, in seconds since 1970; 0 without TLS.
+    pub(crate) fn first_end_s(&self) -> u64 {
+        let tls = self.doors.iter().filter_map(|door| door.tls.as_ref());
+        let first = tls.map(TlsListener::not_after_s).min().unwrap_or(0);
+        u64::try_from(first).unwrap_or(0)
+    }
+
+    /// Has files that changed read again, now and then or after a signal.
+    pub(crate) fn sweep(self: &Arc<Self>, pool: &Workers) {
+        let asked = self.reload.swap(false, Ordering::AcqRel);
+        let mut looked_at = self.looked_at.lock();
+        if !asked && looked_at.elapsed() < LOOK_EVERY {
+            return;
+        }
+        *looked_at = Instant::now();
+        drop(looked_at);
+        if self.looking.swap(true, Ordering::AcqRel) {
+            // A disk that hangs; what was asked for is asked again.
+            self.reload.fetch_or(asked, Ordering::AcqRel);
+            return;
+        }
+        let doors = Arc::clone(self);
+        pool.submit(move || {
+            doors.refresh(asked);
+            doors.looking.store(false, Ordering::Release);
+        });
+    }
+
+    fn refresh(&self, anyway: bool) {
+        for door in &self.doors {
+            if let Some(tls) = &door.tls {
+                tls.refresh(anyway);
+            }
+            door.refresh_keys(anyway);
+        }
+        self.warn_of_ends();
+    }
+
+    fn warn_of_ends(&self) {
+        let tls = self.doors.iter().filter_map(|door| door.tls.as_ref());
+        tls.for_each(TlsListener::warn_of_end);
+    }
+}
+
+impl Door {
+    fn refresh_keys(&self, anyway: bool) {
+        let Some(sasl) = &self.sasl else { return };
+        let (Some(tokens), Some(oauth)) = (&sasl.tokens, &sasl.settings.oauth) else {
+            return;
+        };
+        let now = keys_print(oauth);
+        let changed = std::mem::replace(&mut *self.keys_print.lock(), now.clone()) != now;
+        if !changed && !anyway {
+            return;
+        }
+        let path = oauth.keys.display();
+        let read = files::read(&oauth.keys).map_err(|error| error.to_string());
+        let replaced = read.and_then(|text| tokens.replace(&text).map_err(|e| e.to_string()));
+        match replaced {
+            Ok(()) => log::info!("{path}: tokens are checked with the keys read just now"),
+            Err(error) => log::error!("{path}: the keys of before stay: {error}"),
+        }
+    }
+}
+
+fn keys_print(oauth: &Oauth) -> Print {
+    files::print(&[oauth.keys.as_path()])
+}
+
+fn open_tokens(oauth: &Oauth) -> Result<Tokens, SecurityError> {
+    let path = &oauth.keys;
+    let text = files::read(path).map_err(|error| SecurityError::ReadKeys(path.clone(), error))?;
+    Tokens::new(oauth, &text).map_err(|error| SecurityError::Keys(path.clone(), error))
+}
