@@ -104,8 +104,10 @@ impl Running {
         self.since.elapsed().saturating_sub(beaten)
     }
 
-    /// Why nobody should be sent here, if so.
+    /// Why nobody should be sent here, if so. Takes the pulse itself: the heart may wait for a
+    /// service manager that does not listen.
     pub fn not_ready(&self) -> Option<String> {
+        self.feel_pulse();
         match self.startup.phase() {
             Phase::Claiming => Some("starting: the log dirs are being taken into use".into()),
             Phase::Opening => Some(format!("starting: {}", self.startup.recovery())),

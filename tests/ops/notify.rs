@@ -96,6 +96,17 @@ fn without_a_watchdog_nothing_is_fed() {
 }
 
 #[test]
+fn a_manager_that_does_not_listen_keeps_nobody_from_stopping() {
+    let manager = Manager::new();
+    let mut broker = manager.of(setup()).env("WATCHDOG_USEC", "40000").start();
+    // One word more than the kernel keeps for a socket that nobody reads.
+    wait::until("a word could not be told", SOON, || {
+        broker.log().contains("the service manager cannot be told")
+    });
+    broker.shut_down();
+}
+
+#[test]
 fn a_reload_is_told_with_its_time_and_followed_by_ready() {
     let manager = Manager::new();
     let broker = manager.of(setup()).start();
