@@ -469,8 +469,7 @@ pub(crate) static ROWS: &[Row] = &[
         51,
         &[(ALTER, CLUSTER)],
         ask!(AlterUserScramCredentialsRequest, 0, |r, _topic| {
-            let mut user =
-                alter_user_scram_credentials_request::ScramCredentialDeletion::default();
+            let mut user = alter_user_scram_credentials_request::ScramCredentialDeletion::default();
             user.name = NAME.into();
             user.mechanism = 1;
             r.deletions = vec![user];
