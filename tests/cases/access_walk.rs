@@ -452,14 +452,14 @@ pub(crate) static ROWS: &[Row] = &[
         }),
     ),
     // Of a connection that has no login to begin.
-    row(
+    filters(
         17,
         &[],
         ask!(SaslHandshakeRequest, 1, |r, _topic| {
             r.mechanism = "PLAIN".into();
         }),
     ),
-    row(36, &[], ask!(SaslAuthenticateRequest, 2, |r, _topic| {})),
+    filters(36, &[], ask!(SaslAuthenticateRequest, 2, |r, _topic| {})),
     row(
         50,
         &[(DESCRIBE, CLUSTER)],
