@@ -114,7 +114,8 @@ impl Removal {
     }
 }
 
-/// Removes a tree, or as much of it as the budget allows; says whether it is gone.
+/// Removes a tree, or as much of it as the budget allows; says whether it is gone. R2: after a failure the rest is
+/// removed all the same, and the first failure is what is told.
 fn remove_some(disk: &dyn Disk, dir: &Path, budget: &mut usize, depth: usize) -> io::Result<bool> {
     if depth == 0 {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -123,17 +124,26 @@ fn remove_some(disk: &dyn Disk, dir: &Path, budget: &mut usize, depth: usize) ->
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         listed => listed?,
     };
+    let mut failed = None;
     for entry in entries {
         if *budget == 0 {
-            return Ok(false);
+            return failed.map_or(Ok(false), Err);
         }
         let path = dir.join(&entry.name);
-        if !entry.is_dir {
-            absent_is_ok(disk.remove_file(&path))?;
+        let removed = if entry.is_dir {
+            remove_some(disk, &path, budget, depth - 1)
+        } else {
             *budget -= 1;
-        } else if !remove_some(disk, &path, budget, depth - 1)? {
-            return Ok(false);
+            absent_is_ok(disk.remove_file(&path)).map(|()| true)
+        };
+        match removed {
+            Ok(true) => {}
+            Ok(false) => return failed.map_or(Ok(false), Err),
+            Err(error) => failed = failed.or(Some(error)),
         }
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     if *budget == 0 {
         return Ok(false);
@@ -146,5 +156,33 @@ fn absent_is_ok(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seawall_storage::disk::RealDisk;
+    use std::fs;
+
+    #[test]
+    fn what_cannot_be_removed_does_not_keep_the_rest() {
+        let home = tempfile::tempdir().unwrap();
+        let name = |n: u32| home.path().join(n.to_string());
+        for n in 0..9 {
+            fs::create_dir(name(n)).unwrap();
+            fs::write(name(n).join("file"), b"x").unwrap();
+        }
+        // Deeper than anything of ours, so that it is left alone.
+        let mut deep = name(4).join("file");
+        fs::remove_file(&deep).unwrap();
+        for _ in 0..DEPTH_MAX {
+            fs::create_dir(&deep).unwrap();
+            deep.push("deeper");
+        }
+        let mut budget = 1000;
+        assert!(remove_some(&RealDisk, home.path(), &mut budget, DEPTH_MAX).is_err());
+        let left: Vec<u32> = (0..9).filter(|n| name(*n).exists()).collect();
+        assert_eq!(left, [4]);
     }
 }

@@ -137,6 +137,15 @@ pub struct Log {
     summary: RecoverySummary,
 }
 
+impl Drop for Log {
+    /// The files may be unlinked next, and one that is open would live on as `.nfs*` on NFS (DESIGN 6.5).
+    fn drop(&mut self) {
+        for segment in self.segments.iter() {
+            segment.let_go(&self.resources);
+        }
+    }
+}
+
 impl Log {
     /// Opens a log and recovers it (DESIGN 7). Writes nothing; a directory that does not exist is made by the first roll.
     pub fn open(

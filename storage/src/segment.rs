@@ -186,9 +186,14 @@ impl Segment {
     pub(crate) fn is_let_go(self: &Arc<Self>, resources: &Resources) -> bool {
         let alone = Arc::strong_count(self) == 1 && Arc::strong_count(&self.facts) == 1;
         if alone {
-            resources.forget_handle(self.facts.key);
+            self.let_go(resources);
         }
         alone
+    }
+
+    /// Closes an idle handle.
+    pub(crate) fn let_go(&self, resources: &Resources) {
+        resources.forget_handle(self.facts.key);
     }
 
     /// Bytes of the file of a segment that does not grow any more.

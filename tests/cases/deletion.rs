@@ -172,3 +172,33 @@ fn t12_topics_are_deleted_by_id() {
     });
     assert_eq!(again, codes::UNKNOWN_TOPIC_ID);
 }
+
+#[test]
+fn nothing_of_a_deleted_topic_stays_open() {
+    let broker = setup().set("log.retention.ms", "-1").start();
+    if broker.is_kafka() {
+        return;
+    }
+    let mut raw = broker.connect();
+    let small = [("internal.segment.bytes", "200")];
+    let topic = create_topic(&mut raw, "read-and-gone", 2, &small);
+    for n in 0..20 {
+        calls::append(&mut raw, &topic, n % 2, BatchBuilder::of(&["x"]).build());
+    }
+    for partition in 0..2 {
+        assert_eq!(calls::read_from(&mut raw, &topic, partition, 0).len(), 10);
+    }
+    let open = || {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", broker.pid())).expect("list them");
+        let files = fds.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        let names = files.map(|file| file.display().to_string());
+        // Its directory is renamed before its files are unlinked.
+        let of_topic = |name: &String| name.contains("read-and-gone") || name.contains(".trash-");
+        names.filter(of_topic).collect::<Vec<_>>()
+    };
+    assert!(!open().is_empty(), "this test would see what is open");
+    let deleted =
+        raw.call::<DeleteTopicsRequest>(6, &requests::delete_topics(6, &["read-and-gone"]));
+    assert_eq!(deleted.responses[0].error_code, codes::NONE);
+    wait::until("everything of it is closed", SOON, || open().is_empty());
+}
