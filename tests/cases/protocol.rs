@@ -2,13 +2,14 @@
 //! the hostile bytes (`hostile.rs`) and what needs groups.
 
 use std::fmt::Debug;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use seawall_testkit::calls::{self, create_topic};
 use seawall_testkit::kafka_wire::*;
 use seawall_testkit::raw::{decode_response, request_payload};
+use seawall_testkit::ports::free_port;
 use seawall_testkit::requests;
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -418,7 +419,7 @@ fn p11_a_frame_that_stalls_beyond_the_deadline_is_closed() {
 
 #[test]
 fn p12_the_same_broker_on_ipv6_and_under_an_advertised_name() {
-    let (six, four) = (free(), free());
+    let (six, four) = (free_port(), free_port());
     let advertised = format!("SIX://[::1]:{six},FOUR://broker.example:{four}");
     let broker = setup()
         .set(
@@ -446,14 +447,6 @@ fn p12_the_same_broker_on_ipv6_and_under_an_advertised_name() {
     };
     assert_eq!(at(&by_six), ("::1".to_owned(), i32::from(six)));
     assert_eq!(at(&by_four), ("broker.example".to_owned(), i32::from(four)));
-}
-
-fn free() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .expect("bind")
-        .local_addr()
-        .expect("an address")
-        .port()
 }
 
 #[test]
