@@ -5,7 +5,7 @@
 //! durable (D2), no file is synced after a failed sync (D4), and everybody is told exactly once (C2). A lost wake-up is
 //! a deadlock, which the checker reports. `SEAWALL_MODEL_RUNS` sets how many orders are tried of each scene.
 
-#![allow(clippy::unwrap_used)] // A test that cannot go on must stop.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on must stop")]
 
 use std::collections::BTreeMap;
 use std::io;

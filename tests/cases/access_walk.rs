@@ -46,7 +46,7 @@ macro_rules! ask {
     ($request:ident, $version:literal, |$r:ident, $topic:ident| $fill:block) => {
         |raw, $topic| {
             let _ = $topic;
-            #[allow(unused_mut)]
+            #[allow(unused_mut, reason = "some requests are sent as they are")]
             let mut $r = $request::default();
             $fill
             format!("{:?}", raw.call::<$request>($version, &$r))
