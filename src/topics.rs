@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use seawall_committer::Health;
+use seawall_storage::PartitionIndex;
 use seawall_storage::{LeaderEpoch, TopicId};
 
 use crate::config::TopicConfig;
@@ -47,13 +48,14 @@ impl Slot {
 }
 
 /// One topic.
+#[derive(Clone)]
 pub struct Topic {
     /// Its name.
     pub name: Arc<str>,
     /// Its incarnation.
     pub id: TopicId,
-    /// Its effective configuration.
-    pub config: ArcSwap<TopicConfig>,
+    /// Its effective configuration; every state of the topic shares it.
+    pub config: Arc<ArcSwap<TopicConfig>>,
     /// Its partitions by number.
     pub partitions: Vec<Slot>,
 }
@@ -109,6 +111,19 @@ impl Topic {
             Some(Slot::Offline(_)) => Err(LookupError::Offline),
             None => Err(LookupError::UnknownPartition),
         }
+    }
+
+    /// Puts a partition in its place; those before it that are not there yet are
+    /// being opened by somebody else.
+    pub fn set_slot(&mut self, index: PartitionIndex, slot: Slot) {
+        let Ok(index) = usize::try_from(index.get()) else {
+            return;
+        };
+        while self.partitions.len() <= index {
+            let opening = Slot::Offline("it is being opened".into());
+            self.partitions.push(opening);
+        }
+        self.partitions[index] = slot;
     }
 
     /// Whether there is a partition of that number, open or not.
@@ -220,6 +235,34 @@ impl Topics {
         self.change(|map| topics.iter().for_each(|topic| map.insert(topic)));
     }
 
+    /// Publishes another state of the topic with that id; nothing if it is gone:
+    /// who was slow does not bring it back. Says whether it is there.
+    pub fn update(&self, id: TopicId, change: impl FnOnce(&mut Topic)) -> bool {
+        let mut there = false;
+        self.change(|map| {
+            if let Some(now) = map.by_id.get(&id) {
+                let mut next = Topic::clone(now);
+                change(&mut next);
+                map.insert(&Arc::new(next));
+                there = true;
+            }
+        });
+        there
+    }
+
+    /// Has the topic go by the newest configuration. `newest` is asked with the
+    /// changes locked, so that of two at once the later one stands.
+    pub fn configure(
+        &self,
+        id: TopicId,
+        newest: impl FnOnce() -> Option<Arc<TopicConfig>>,
+    ) -> Option<Arc<Topic>> {
+        let _one_at_a_time = self.changes.lock();
+        let topic = self.map.load().by_id.get(&id).cloned()?;
+        topic.config.store(newest()?);
+        Some(topic)
+    }
+
     /// Says which names stand in the catalog and cannot be read.
     pub fn set_damaged(&self, names: HashSet<Arc<str>>) {
         self.change(|map| map.damaged = names);
@@ -245,5 +288,77 @@ impl Topics {
         change(&mut map);
         map.version += 1;
         self.map.store(Arc::new(map));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use std::collections::BTreeMap;
+
+    fn topic(id: u128) -> Topic {
+        let config = TopicConfig::resolve(&Settings::default(), &BTreeMap::new()).unwrap();
+        Topic {
+            name: "t".into(),
+            id: TopicId(uuid::Uuid::from_u128(id)),
+            config: Arc::new(ArcSwap::from_pointee(config)),
+            partitions: vec![Slot::Offline("first".into())],
+        }
+    }
+
+    fn reasons(topic: &Topic) -> Vec<&str> {
+        let slots = topic.partitions.iter().map(|slot| match slot {
+            Slot::Offline(why) => &**why,
+            Slot::Open(_) => "open",
+        });
+        slots.collect()
+    }
+
+    #[test]
+    fn who_was_slow_does_not_bring_a_topic_back() {
+        let topics = Topics::default();
+        let old = topic(1);
+        topics.insert(&[Arc::new(old.clone())]);
+        topics.remove(&old);
+        assert!(!topics.update(old.id, |_| panic!("it is gone")));
+        topics.insert(&[Arc::new(topic(2))]);
+        assert!(!topics.update(old.id, |_| panic!("it is another's name now")));
+        assert!(topics.load().with_id(old.id).is_err());
+    }
+
+    #[test]
+    fn changes_of_different_partitions_do_not_undo_each_other() {
+        let topics = Topics::default();
+        let id = topic(1).id;
+        topics.insert(&[Arc::new(topic(1))]);
+        // The third was opened sooner than the second.
+        for (index, why) in [(2, "third"), (1, "second"), (0, "moved")] {
+            let slot = Slot::Offline(why.into());
+            assert!(topics.update(id, |now| now.set_slot(PartitionIndex::new(index), slot)));
+        }
+        let map = topics.load();
+        assert_eq!(
+            reasons(map.with_id(id).unwrap()),
+            ["moved", "second", "third"]
+        );
+        assert!(Arc::ptr_eq(
+            map.with_id(id).unwrap(),
+            map.named("t").unwrap()
+        ));
+    }
+
+    #[test]
+    fn all_states_of_a_topic_share_its_configuration() {
+        let topics = Topics::default();
+        let before = Arc::new(topic(1));
+        topics.insert(&[Arc::clone(&before)]);
+        topics.update(before.id, |now| {
+            now.set_slot(PartitionIndex::new(1), Slot::Offline("more".into()));
+        });
+        let overrides = BTreeMap::from([("flush.messages".to_owned(), "7".to_owned())]);
+        let newest = TopicConfig::resolve(&Settings::default(), &overrides).unwrap();
+        topics.configure(before.id, || Some(Arc::new(newest)));
+        assert_eq!(before.config.load().flush_messages, 7);
     }
 }

@@ -134,6 +134,8 @@ impl Broker {
         });
         let slot = self.open_moved(&entry, partition.index, to);
         self.put_in_service(topic, partition.index, slot);
+        let at = usize::try_from(partition.index.get()).unwrap_or(usize::MAX);
+        self.settle_config(topic.id, at, 1);
         held.moved();
         Ok(true)
     }
@@ -148,23 +150,8 @@ impl Broker {
     }
 
     fn put_in_service(&self, topic: &Topic, index: PartitionIndex, slot: Slot) {
-        let map = self.topics.load();
-        // Partitions may have been added meanwhile.
-        let now = map.with_id(topic.id).map_or(topic, |now| &**now);
-        let mut partitions = now.partitions.clone();
-        if let Some(there) = usize::try_from(index.get())
-            .ok()
-            .and_then(|at| partitions.get_mut(at))
-        {
-            *there = slot;
-        }
-        let moved = Topic {
-            name: Arc::clone(&now.name),
-            id: now.id,
-            config: arc_swap::ArcSwap::new(now.config.load_full()),
-            partitions,
-        };
-        self.topics.insert(&[Arc::new(moved)]);
+        self.topics
+            .update(topic.id, |now| now.set_slot(index, slot));
     }
 
     /// Starts the removal of the files of partitions that have moved and that

@@ -23,34 +23,32 @@ impl Broker {
             .changes(newer)
             .into_iter()
             .partition(|key| Settings::is_live(key));
-        if live.is_empty() {
-            return restart;
-        }
+        // Again where nothing has changed: a topic may have missed it the last time.
         let taken = self.cluster.catalog.set_settings(now.taking(newer, &live));
         for name in taken.busy {
             log::warn!(
-                "topic {name} is being changed: its defaults are the old ones; reload again"
+                "topic {name} is being changed: it takes over new defaults with that, or at the next reload"
             );
         }
         for entry in taken.changed {
             self.reconfigure(&entry);
         }
-        log::info!("taken over: {}", live.join(", "));
+        if !live.is_empty() {
+            log::info!("taken over: {}", live.join(", "));
+        }
         restart
     }
 
     fn reconfigure(&self, entry: &cluster::Topic) {
-        let map = self.topics.load();
-        let Ok(topic) = map.with_id(entry.id) else {
+        let Some(topic) = self.configure(entry.id) else {
             return;
         };
-        topic.config.store(Arc::clone(&entry.config));
-        let config = self.partition_config(&entry.config);
         for partition in topic.open_partitions() {
-            let partition = Arc::clone(partition);
+            let (topic, partition) = (Arc::clone(&topic), Arc::clone(partition));
+            let newest = self.newest_config(&topic);
             // It waits for a write under way, and so belongs to the log dir.
             let state = Arc::clone(&partition.dir().state);
-            state.submit(move || partition.set_config(&config));
+            state.submit(move || partition.set_config(newest));
         }
     }
 }

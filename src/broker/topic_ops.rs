@@ -124,7 +124,12 @@ impl Broker {
             },
             recovered_this_boot: before.recovered_this_boot,
         };
-        match Partition::open(dir, what, &self.partition_config(&entry.config), progress) {
+        match Partition::open(
+            dir,
+            what,
+            &partition_config(&entry.config, self.config.producer_id_expiration_ms),
+            progress,
+        ) {
             Ok(partition) => Slot::Open(partition),
             Err(error) => offline(error.to_string()),
         }
@@ -147,27 +152,17 @@ impl Broker {
             stop: Stop::Clean,
             recovered_this_boot: false,
         };
-        match Partition::open(dir, what, &self.partition_config(&entry.config), &|_| {}) {
+        match Partition::open(
+            dir,
+            what,
+            &partition_config(&entry.config, self.config.producer_id_expiration_ms),
+            &|_| {},
+        ) {
             Ok(partition) => Slot::Open(partition),
             Err(error) => {
                 log::error!("{}-{index} is offline after its move: {error}", entry.name);
                 Slot::Offline(error.to_string().into())
             }
-        }
-    }
-
-    pub(super) fn partition_config(&self, config: &TopicConfig) -> PartitionConfig {
-        PartitionConfig {
-            log: LogConfig {
-                segment_bytes: config.segment_bytes,
-                segment_ms: segment_ms(config),
-                segment_jitter_ms: config.segment_jitter_ms,
-                index_interval_bytes: config.index_interval_bytes,
-                producer_expiry_ms: self.config.producer_id_expiration_ms,
-            },
-            flush_messages: config.flush_messages,
-            flush_ms: config.flush_ms.unwrap_or(u64::MAX),
-            keeping: keeping(config),
         }
     }
 
@@ -198,6 +193,7 @@ impl Broker {
         }
         let entry = self.cluster.catalog.create(&wanted)?;
         self.topics.insert(&[self.open_all(&entry)]);
+        self.settle_config(entry.id, 0, usize::MAX);
         log::info!(
             "topic {} was created with {} partitions",
             entry.name,
@@ -275,13 +271,39 @@ impl Broker {
             return checked.map(drop).map_err(ChangeError::Config);
         }
         let entry = self.cluster.catalog.set_overrides(topic.id, overrides)?;
-        topic.config.store(Arc::clone(&entry.config));
-        let config = self.partition_config(&entry.config);
-        for partition in topic.open_partitions() {
-            partition.set_config(&config);
-        }
+        self.settle_config(entry.id, 0, usize::MAX);
         log::info!("topic {}: its configuration was changed", topic.name);
         Ok(())
+    }
+
+    /// Has a topic go by what the catalog says now, and its partitions from that one on. For those that came into
+    /// service, too: the configuration may have changed between their opening and that.
+    pub(super) fn settle_config(&self, id: TopicId, from: usize, count: usize) {
+        let Some(topic) = self.configure(id) else {
+            return;
+        };
+        for slot in topic.partitions.iter().skip(from).take(count) {
+            if let Slot::Open(partition) = slot {
+                partition.set_config(self.newest_config(&topic));
+            }
+        }
+    }
+
+    /// Has a topic go by what the catalog says now; its partitions do not yet.
+    pub(super) fn configure(&self, id: TopicId) -> Option<Arc<Topic>> {
+        self.topics.configure(id, || {
+            let snapshot = self.cluster.catalog.load();
+            Some(Arc::clone(&snapshot.by_id(id)?.config))
+        })
+    }
+
+    /// What a partition takes from its topic, whenever it is asked.
+    pub(super) fn newest_config(
+        &self,
+        topic: &Arc<Topic>,
+    ) -> impl FnOnce() -> PartitionConfig + use<> {
+        let (topic, expiry_ms) = (Arc::clone(topic), self.config.producer_id_expiration_ms);
+        move || partition_config(&topic.config.load(), expiry_ms)
     }
 
     /// Adds partitions up to a total; they can be used when this returns.
@@ -289,19 +311,18 @@ impl Broker {
     /// # Errors
     /// Nothing was added, or the error says what stays.
     pub fn add_partitions(&self, topic: &Arc<Topic>, total: i32) -> Result<(), ChangeError> {
-        let entry = self.cluster.catalog.add_partitions(topic.id, total)?;
-        let mut partitions = topic.partitions.clone();
-        for (index, dir) in entry.places().skip(partitions.len()) {
+        let (entry, before) = self.cluster.catalog.add_partitions(topic.id, total)?;
+        let mut opened = Vec::new();
+        for (index, dir) in entry.places().skip(before) {
             let dir = dir.map_err(ToString::to_string);
-            partitions.push(self.open_partition(&entry, index, &dir, &|_| {}));
+            opened.push((index, self.open_partition(&entry, index, &dir, &|_| {})));
         }
-        let grown = Arc::new(Topic {
-            name: Arc::clone(&topic.name),
-            id: topic.id,
-            config: arc_swap::ArcSwap::new(Arc::clone(&entry.config)),
-            partitions,
+        self.topics.update(topic.id, |now| {
+            for (index, slot) in opened {
+                now.set_slot(index, slot);
+            }
         });
-        self.topics.insert(&[grown]);
+        self.settle_config(topic.id, before, usize::MAX);
         log::info!("topic {} has {total} partitions now", topic.name);
         Ok(())
     }
@@ -380,11 +401,26 @@ fn segment_ms(config: &TopicConfig) -> u64 {
     }
 }
 
+fn partition_config(config: &TopicConfig, producer_expiry_ms: u64) -> PartitionConfig {
+    PartitionConfig {
+        log: LogConfig {
+            segment_bytes: config.segment_bytes,
+            segment_ms: segment_ms(config),
+            segment_jitter_ms: config.segment_jitter_ms,
+            index_interval_bytes: config.index_interval_bytes,
+            producer_expiry_ms,
+        },
+        flush_messages: config.flush_messages,
+        flush_ms: config.flush_ms.unwrap_or(u64::MAX),
+        keeping: keeping(config),
+    }
+}
+
 fn topic(entry: &cluster::Topic, partitions: Vec<Slot>) -> Arc<Topic> {
     Arc::new(Topic {
         name: entry.name.as_str().into(),
         id: entry.id,
-        config: arc_swap::ArcSwap::new(Arc::clone(&entry.config)),
+        config: Arc::new(arc_swap::ArcSwap::new(Arc::clone(&entry.config))),
         partitions,
     })
 }

@@ -55,7 +55,7 @@ pub(crate) struct NewTopic<'a> {
 pub(crate) struct Retaken {
     /// They go by them.
     pub(crate) changed: Vec<Arc<Topic>>,
-    /// They go by the old ones.
+    /// They go by the old ones until the change under way has ended well, or settings are taken again.
     pub(crate) busy: Vec<TopicName>,
 }
 
@@ -138,7 +138,7 @@ impl Catalog {
         self.settings.load_full()
     }
 
-    /// Other settings hold from now on. Topics that are being changed by somebody else keep what they have.
+    /// Other settings hold from now on. Topics that are being changed by somebody else take them over with that change.
     pub(crate) fn set_settings(&self, settings: Settings) -> Retaken {
         let settings = Arc::new(settings);
         self.settings.store(Arc::clone(&settings));
@@ -147,16 +147,22 @@ impl Catalog {
         let mut next = Snapshot::clone(&self.snapshot.load());
         let mut taken = Retaken::default();
         for topic in self.snapshot.load().topics() {
-            let busy = book.names.get(&topic.name.collision_key());
-            let config = TopicConfig::resolve(&settings, topic.config.overrides());
-            match config {
-                Ok(config) if !busy.is_some_and(|taken| taken.busy) => {
-                    let changed = Arc::new(topic.with_config(Arc::new(config), topic.revision));
-                    next.put(Arc::clone(&changed));
-                    taken.changed.push(changed);
+            let config = match TopicConfig::resolve(&settings, topic.config.overrides()) {
+                Ok(config) if config == *topic.config => continue,
+                Ok(config) => config,
+                Err(error) => {
+                    log::warn!("topic {} keeps its defaults: {error}", topic.name);
+                    continue;
                 }
-                _ => taken.busy.push(topic.name.clone()),
+            };
+            let change = book.names.get(&topic.name.collision_key());
+            if change.is_some_and(|change| change.busy) {
+                taken.busy.push(topic.name.clone());
+                continue;
             }
+            let changed = Arc::new(topic.with_config(Arc::new(config), topic.revision));
+            next.put(Arc::clone(&changed));
+            taken.changed.push(changed);
         }
         self.snapshot.store(Arc::new(next));
         taken
@@ -192,11 +198,7 @@ impl Catalog {
             partitions: dirs.partitions,
         };
         match self.write_new(&topic) {
-            Ok(()) => {
-                let topic = Arc::new(topic);
-                self.publish(&topic, |snapshot| snapshot.put(Arc::clone(&topic)));
-                Ok(topic)
-            }
+            Ok(()) => Ok(self.publish(topic)),
             Err(error) => {
                 self.take_back(&topic, &error);
                 Err(error)
@@ -261,17 +263,16 @@ impl Catalog {
         } else {
             Arc::clone(&topic.config)
         };
-        let changed = Arc::new(topic.with_config(config, revision));
-        self.publish(&changed, |snapshot| snapshot.put(Arc::clone(&changed)));
+        let changed = self.publish(topic.with_config(config, revision));
         written.map(|()| changed)
     }
 
-    /// Adds partitions up to a total; durable and usable when this returns.
+    /// Adds partitions up to a total; durable and usable when this returns. Tells how many there were.
     pub(crate) fn add_partitions(
         &self,
         id: TopicId,
         total: i32,
-    ) -> Result<Arc<Topic>, ChangeError> {
+    ) -> Result<(Arc<Topic>, usize), ChangeError> {
         let topic = self.begin(id)?;
         let added = total
             .checked_sub(topic.partition_count())
@@ -285,11 +286,7 @@ impl Catalog {
                 self.end(&topic, matches!(error, ChangeError::InDoubt(_)));
                 Err(error)
             }
-            Ok(grown) => {
-                let grown = Arc::new(grown);
-                self.publish(&grown, |snapshot| snapshot.put(Arc::clone(&grown)));
-                Ok(grown)
-            }
+            Ok(grown) => Ok((self.publish(grown), topic.partitions.len())),
         }
     }
 
@@ -325,7 +322,7 @@ impl Catalog {
             self.end(topic, false);
             return Err(ChangeError::Unusable);
         };
-        let placed = Arc::new(topic.with_partitions(spread));
+        let placed = topic.with_partitions(spread);
         let config = ConfigFile {
             revision: topic.revision,
             config: topic.config.overrides().clone(),
@@ -338,8 +335,7 @@ impl Catalog {
         book.discount(topic);
         book.count(&placed);
         drop(book);
-        self.publish(&placed, |snapshot| snapshot.put(Arc::clone(&placed)));
-        Ok(placed)
+        Ok(self.publish(placed))
     }
 
     /// Takes the name and chooses log dirs: each partition goes where there are fewest.
@@ -617,15 +613,24 @@ impl Catalog {
         }
     }
 
-    /// Shows a change to everybody and gives the topic back.
-    fn publish(&self, topic: &Topic, change: impl FnOnce(&mut Snapshot)) {
+    /// Shows a change to everybody and gives the topic back. Under the lock, so that no change of settings is missed:
+    /// those that came while this topic was busy hold from here on.
+    fn publish(&self, topic: Topic) -> Arc<Topic> {
         let mut book = self.book.lock();
+        let config = TopicConfig::resolve(&self.settings(), topic.config.overrides());
+        let topic = Arc::new(match config {
+            Ok(config) if config != *topic.config => {
+                topic.with_config(Arc::new(config), topic.revision)
+            }
+            _ => topic,
+        });
         let mut next = Snapshot::clone(&self.snapshot.load());
-        change(&mut next);
+        next.put(Arc::clone(&topic));
         self.snapshot.store(Arc::new(next));
         if let Some(taken) = book.names.get_mut(&topic.name.collision_key()) {
             taken.busy = false;
         }
+        topic
     }
 
     /// Takes a topic out of sight; its name stays busy.

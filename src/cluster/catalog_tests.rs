@@ -3,6 +3,7 @@ use super::super::test_broker::{Machine, overrides};
 use super::super::test_disk::Fault;
 use super::super::{Cluster, LogDirIndex};
 use super::*;
+use crate::config::{CommandLine, Config};
 use seawall_storage::PartitionIndex;
 
 #[track_caller]
@@ -647,4 +648,39 @@ fn validation_tells_what_a_creation_would_and_makes_nothing() {
     let (name, config) = cluster.catalog.check(&new).unwrap();
     assert_eq!((name.as_str(), config.segment_ms), ("t", 9));
     assert_eq!(machine.tree(), before);
+}
+
+#[test]
+fn no_topic_misses_new_settings_for_good() {
+    let machine = Machine::new(1);
+    let cluster = machine.start();
+    let catalog = &cluster.catalog;
+    for name in ["idle", "busy", "failing"] {
+        cluster.create(name, 1).unwrap();
+    }
+    let kept = |name: &str| {
+        let snapshot = catalog.snapshot();
+        snapshot.by_name(name).unwrap().config.flush_messages
+    };
+    let settings = |messages: u32| {
+        let line = CommandLine {
+            set: vec![format!("log.flush.interval.messages={messages}")],
+            ..CommandLine::default()
+        };
+        Settings::clone(&Config::load(&line).unwrap().settings)
+    };
+    let busy = catalog.begin(cluster.id_of("busy").unwrap()).unwrap();
+    let failing = catalog.begin(cluster.id_of("failing").unwrap()).unwrap();
+    let taken = catalog.set_settings(settings(77));
+    assert_eq!((taken.changed.len(), taken.busy.len()), (1, 2));
+    assert_eq!(kept("idle"), 77);
+    // The change under way brings them.
+    catalog.publish(busy.with_config(Arc::clone(&busy.config), busy.revision));
+    assert_eq!(kept("busy"), 77);
+    // One that fails leaves them to the next time, even if nothing is new then.
+    catalog.end(&failing, false);
+    let taken = catalog.set_settings(settings(77));
+    assert_eq!((taken.changed.len(), taken.busy.len()), (1, 0));
+    assert_eq!(kept("failing"), 77);
+    assert!(catalog.set_settings(settings(77)).changed.is_empty());
 }

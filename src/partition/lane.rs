@@ -212,16 +212,21 @@ impl Lane {
         }
     }
 
-    /// Whether the hold is still on; then only [`Lane::release`] ends it.
+    /// Whether the hold is on and not over; from then on only [`Lane::release`]
+    /// ends it.
     pub fn keep_held(&self) -> bool {
         let mut state = self.state.lock();
-        state.phase == Phase::Held && state.hold_until.take().is_some()
+        let kept = state.phase == Phase::Held && !state.is_hold_over();
+        if kept {
+            state.hold_until = None;
+        }
+        kept
     }
 
     /// Ends a hold whose time is over. See [`Lane::done`] for the result.
     pub fn release_if_over(&self, around: &impl Around) -> bool {
-        let until = self.state.lock().hold_until;
-        until.is_some_and(|until| until <= Instant::now()) && self.release(around)
+        let mut state = self.state.lock();
+        state.hold_until.is_some() && state.is_hold_over() && state.release(around)
     }
 
     /// Whether there is no hold any more that could be kept.
@@ -236,10 +241,7 @@ impl Lane {
 
     /// Ends a hold. See [`Lane::done`] for the result.
     pub fn release(&self, around: &impl Around) -> bool {
-        let mut state = self.state.lock();
-        state.hold = false;
-        state.hold_until = None;
-        state.phase == Phase::Held && state.rest(around)
+        self.state.lock().release(around)
     }
 
     /// The chore is over. See [`Lane::done`] for the result.
@@ -287,6 +289,17 @@ impl State {
         schedule
     }
 
+    /// Whether there is no hold that may last.
+    fn is_hold_over(&self) -> bool {
+        self.hold_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    fn release(&mut self, around: &impl Around) -> bool {
+        self.hold = false;
+        self.hold_until = None;
+        self.phase == Phase::Held && self.rest(around)
+    }
+
     fn rest(&mut self, around: &impl Around) -> bool {
         if std::mem::take(&mut self.hold) {
             self.phase = Phase::Held;
@@ -318,5 +331,55 @@ fn refuse(mut state: MutexGuard<'_, State>, error: &AppendError, queued: &Queued
 fn wake(parked: Vec<Unparker>) {
     for unparker in parked {
         unparker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use seawall_committer::{Call, Watchdog, Watched};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    struct Nothing(Arc<Watchdog>, QueuedBytes);
+
+    struct Nobody;
+
+    impl Watched for Nobody {
+        fn overdue(&self, _: Call) {}
+        fn recovered(&self, _: Call) {}
+    }
+
+    impl Around for Nothing {
+        fn refusal(&self) -> Option<AppendError> {
+            None
+        }
+        fn watch(&self) -> CallGuard {
+            self.0.watch(Arc::new(Nobody), Call::LaneWait)
+        }
+        fn queued(&self) -> &QueuedBytes {
+            &self.1
+        }
+    }
+
+    #[test]
+    fn a_hold_is_kept_or_over_and_never_both() {
+        let watchdog = Watchdog::start(Duration::from_secs(3600)).unwrap();
+        let around = Nothing(watchdog, QueuedBytes::new(u64::MAX));
+        let lane = Lane::new();
+        lane.hold(Instant::now());
+        assert!(lane.is_held());
+        assert!(!lane.keep_held(), "its time is over");
+        lane.release_if_over(&around);
+        assert!(!lane.is_held() && lane.is_released());
+        lane.hold(Instant::now() + Duration::from_secs(3600));
+        lane.release_if_over(&around);
+        assert!(lane.keep_held(), "its time is not over");
+        // Kept: the sweep leaves it alone, whatever the time is.
+        lane.release_if_over(&around);
+        assert!(lane.is_held());
+        lane.release(&around);
+        assert!(!lane.is_held());
+        around.0.stop();
     }
 }

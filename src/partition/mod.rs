@@ -272,13 +272,15 @@ impl Partition {
         &self.readers
     }
 
-    /// Takes over a changed topic configuration.
-    pub fn set_config(&self, config: &PartitionConfig) {
+    /// Takes over a changed topic configuration. `newest` is asked with the log
+    /// locked, so that of two changes at once the later one stands.
+    pub fn set_config(&self, newest: impl FnOnce() -> PartitionConfig) {
+        let mut log = self.log.lock();
+        let config = newest();
         self.flush_messages
             .store(config.flush_messages, Ordering::Relaxed);
         self.flush_ms.store(config.flush_ms, Ordering::Relaxed);
         self.keeping.store(Arc::new(config.keeping));
-        let mut log = self.log.lock();
         log.set_config(config.log);
         self.view.store(log.read_view());
     }

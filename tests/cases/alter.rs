@@ -231,6 +231,47 @@ fn partitions_are_added_and_take_records() {
 }
 
 #[test]
+fn partitions_that_are_added_at_once_are_all_there() {
+    let mut broker = setup().start();
+    let mut raw = broker.connect();
+    let mut others: Vec<Raw> = (0..3).map(|_| broker.connect()).collect();
+    for round in 0..20 {
+        let name = format!("at-once-{round}");
+        let topic = create_topic(&mut raw, &name, 1, &[]);
+        let sent: Vec<i32> = others
+            .iter_mut()
+            .zip([3, 5, 7])
+            .map(|(other, count)| other.send(3, &requests::create_partitions(&name, count)))
+            .collect();
+        let told = others.iter_mut().zip(sent).zip([3, 5, 7]);
+        let told = told.filter_map(|((other, sent), count)| {
+            let answer = other.receive::<CreatePartitionsRequest>(3, sent);
+            (answer.results[0].error_code == codes::NONE).then_some(count)
+        });
+        // Who was slower may find that there are more, or be told to come again.
+        let most = told.max().expect("one of them succeeds");
+        let metadata = raw.call::<MetadataRequest>(12, &requests::metadata(12, &[&name]));
+        let count = i32::try_from(metadata.topics[0].partitions.len()).expect("few");
+        assert_eq!(count, most);
+        for partition in 0..count {
+            let batch = BatchBuilder::of(&["x"]).build();
+            assert_eq!(calls::append(&mut raw, &topic, partition, batch), 0);
+        }
+    }
+    broker.crash_and_restart();
+    let mut raw = broker.connect();
+    let names: Vec<String> = (0..20).map(|round| format!("at-once-{round}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let metadata = raw.call::<MetadataRequest>(12, &requests::metadata(12, &names));
+    assert!(
+        metadata
+            .topics
+            .iter()
+            .all(|topic| topic.partitions.len() >= 3)
+    );
+}
+
+#[test]
 fn partition_counts_that_do_not_grow_are_refused() {
     let broker = broker();
     let mut raw = broker.connect();
