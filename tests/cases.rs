@@ -5,6 +5,7 @@
 
 mod cases {
     mod access;
+    mod access_under_way;
     mod access_walk;
     mod admin;
     mod alter;
