@@ -1,6 +1,7 @@
 //! Rules that change while somebody is at work, and what is asked about nothing.
 
 use seawall_testkit::calls::{self, create_topic};
+use seawall_testkit::consumers::Consumer;
 use seawall_testkit::kafka_wire::{
     AddPartitionsToTxnRequest, FetchRequest, FetchResponse, add_partitions_to_txn_request,
 };
@@ -10,7 +11,7 @@ use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw, metrics};
 
 use super::access::{
-    READ, TOPIC, TXN_ID, WRITE, allow, create, guarded, guarded_by, guarded_setup,
+    DESCRIBE, GROUP, READ, TOPIC, TXN_ID, WRITE, allow, create, guarded, guarded_by, guarded_setup,
     remove_all_of,
 };
 use super::codes;
@@ -126,4 +127,42 @@ fn a_transaction_is_not_touched_without_leave_even_where_nothing_is_added_to_it(
     create(&mut admin, &[allow((WRITE, TXN_ID), "walled", HOST)]);
     add_nothing(&mut stranger, &tx, None);
     assert_eq!(tx.describe(&mut admin).1, "Ongoing");
+}
+
+#[test]
+fn a_regular_expression_finds_nothing_that_its_member_may_not_describe() {
+    let (_broker, mut admin, stranger) = guarded();
+    let seen = create_topic(&mut admin, "feed-seen", 1, &[]);
+    let hidden = create_topic(&mut admin, "feed-hidden", 1, &[]);
+    let rules = [
+        allow((READ, GROUP), "g", HOST),
+        allow((DESCRIBE, TOPIC), "feed-seen", HOST),
+        allow((DESCRIBE, TOPIC), "feed-later", HOST),
+    ];
+    create(&mut admin, &rules);
+    let mut member = Consumer::new(stranger, "g", "m-1", &[]);
+    let mut request = member.full_request();
+    request.subscribed_topic_names = None;
+    request.subscribed_topic_regex = Some("feed-.*".into());
+    request.topic_partitions = Some(Vec::new());
+    assert_eq!(member.send(&request).error_code, codes::NONE);
+    let beat = |member: &mut Consumer| assert_eq!(member.beat().error_code, codes::NONE);
+    wait::until("the topic that may be seen", SOON, || {
+        beat(&mut member);
+        member.owns(seen.id) == [0]
+    });
+    // The group looks at all topics again.
+    create_topic(&mut admin, "feed-unseen", 1, &[]);
+    let later = create_topic(&mut admin, "feed-later", 1, &[]);
+    wait::until("the one that came later", SOON, || {
+        beat(&mut member);
+        member.owns(later.id) == [0]
+    });
+    assert_eq!(member.owned.len(), 2, "{:?}", member.owned);
+    create(&mut admin, &[allow((DESCRIBE, TOPIC), "feed-hidden", HOST)]);
+    wait::until("the one that may be seen by now", SOON, || {
+        beat(&mut member);
+        member.owns(hidden.id) == [0]
+    });
+    assert_eq!(member.owned.len(), 3, "{:?}", member.owned);
 }
