@@ -8,6 +8,7 @@
 //!     and beyond the most there can be all newcomers share one.
 //! M2. Where no limit is set, nothing is measured: a request costs one relaxed load.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -194,6 +195,7 @@ impl Quotas {
 
     /// The most bytes that a consumer may get at once without a wait of more than a window.
     pub(crate) fn fetch_bytes_max(&self, client: &Client) -> Option<usize> {
+            until: Cell::new(None),
         let table = self.store.load();
         let kind = QuotaKind::ConsumerByteRate;
         let counting = table.of_client(&client.user, &client.id, kind)?;
@@ -281,6 +283,8 @@ impl Meters {
     /// Forgets the idle ones; newcomers in a crowd do not each look through all.
     fn sweep(&mut self, now: Instant, lasts: Duration, window: Window) {
         let recently = |at| now.saturating_duration_since(at) < SWEEP_INTERVAL;
+    /// Until when the client is to be held up.
+    until: Cell<Option<Instant>>,
         if !self.swept.is_some_and(recently) {
             self.swept = Some(now);
             self.all
@@ -305,18 +309,22 @@ pub(crate) struct Mutations<'a> {
 
 impl Mutations<'_> {
     /// Takes the right to create or delete so many partitions. Old clients get it always, and are held up
-    /// afterwards.
+    /// afterwards; new ones are held up where something was refused, as in Kafka.
     pub(crate) fn take(&self, partitions: usize) -> bool {
-        let Some((limit, measure)) = &self.counted else {
+        let Some(until) = self.until.get() else {
             return true;
         };
         let (window, now) = (self.quotas.mutation_window, Instant::now());
         let tokens = &mut measure.lock().tokens;
-        if self.strict && !tokens.has_some(window, now, *limit) {
-            return false;
+        let is_refused = self.strict && !tokens.has_some(window, now, *limit);
+        if !is_refused {
+            tokens.take(window, now, (partitions as f64, *limit));
         }
-        tokens.take(window, now, (partitions as f64, *limit));
-        true
+        if is_refused || !self.strict {
+            let time = tokens.throttle(window, now, *limit);
+            self.until.set(now.checked_add(time));
+        }
+        !is_refused
     }
 
     /// How long the client is to be held up, in milliseconds.
@@ -324,11 +332,7 @@ impl Mutations<'_> {
         let Some((limit, measure)) = &self.counted else {
             return 0;
         };
-        let window = self.quotas.mutation_window;
-        let time = measure
-            .lock()
-            .tokens
-            .throttle(window, Instant::now(), *limit);
+        let time = until.saturating_duration_since(Instant::now());
         let time = self.quotas.count(QuotaKind::ControllerMutationRate, time);
         millis(time)
     }
