@@ -100,7 +100,7 @@ impl QuotaStore {
         let file: Option<File> = state_file::load(&*disk, &path, FILE_BYTES_MAX)?;
         let rows = file.unwrap_or_default().quotas.into_iter();
         let limits: Limits = rows
-            .map(|row| (row.entity, row.limits))
+            .map(|row| (row.entity.canonical(), row.limits))
             .collect();
         let store = Self {
             disk,
