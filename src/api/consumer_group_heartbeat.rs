@@ -13,6 +13,7 @@ use seawall_net::wire::{self, StrBytes};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
+use super::slot::Work;
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire, topic_id_to_wire};
 use crate::groups::GroupError;
 use crate::groups::consumer::{Beaten, Heartbeat, Partitions, Sight, View};
@@ -39,6 +40,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         reply(call.slot, &refused(code, None), version);
         return Flow::Done;
     }
+    let client = call.client();
     let slot = call.slot;
     if let Some(why) = contradiction(&request, version) {
         reply(
@@ -77,8 +79,6 @@ fn allowed(access: Access<'_>, request: &ConsumerGroupHeartbeatRequest) -> Resul
     names.try_for_each(|name| access.topic(Operation::Describe, name.as_str()))
 }
 
-/// What no member may say.
-fn contradiction(request: &ConsumerGroupHeartbeatRequest, version: i16) -> Option<&'static str> {
 /// What a member may see, by its login and the rules of the moment.
 struct MemberView {
     authorizer: Arc<Authorizer>,
@@ -104,6 +104,8 @@ impl View for MemberView {
     }
 }
 
+/// What no member may say.
+fn contradiction(request: &ConsumerGroupHeartbeatRequest, version: i16) -> Option<&'static str> {
     let epoch = request.member_epoch;
     let empty =
         |field: &Option<StrBytes>| field.as_ref().is_some_and(|text| text.as_str().is_empty());
