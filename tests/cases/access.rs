@@ -114,11 +114,11 @@ pub(super) fn guarded_setup() -> Setup {
 
 /// A broker where the administrator's host may do everything, and no other host anything.
 pub(super) fn guarded() -> (Broker, Raw, Raw) {
-    guarded_by(guarded_setup())
+    guarded_by(&guarded_setup())
 }
 
 /// The same with other settings.
-pub(super) fn guarded_by(setup: Setup) -> (Broker, Raw, Raw) {
+pub(super) fn guarded_by(setup: &Setup) -> (Broker, Raw, Raw) {
     let broker = setup.start();
     let mut admin = broker.connect();
     // The cluster comes last: from then on rules are needed to make rules.

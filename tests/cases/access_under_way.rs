@@ -40,7 +40,7 @@ fn fetches(broker: &Broker) -> Option<f64> {
 fn a_request_under_way_keeps_its_answer_and_the_next_one_sees_the_new_rules() {
     // One event loop: it has asked for leave and let the fetch wait before it takes the next request of anybody.
     let (broker, mut admin, mut stranger) =
-        guarded_by(guarded_setup().set("num.network.threads", "1"));
+        guarded_by(&guarded_setup().set("num.network.threads", "1"));
     let topic = create_topic(&mut admin, "feed", 1, &[]);
     create(&mut admin, &[allow((READ, TOPIC), "feed", HOST)]);
     let request = from(&topic, LONG, 0);
