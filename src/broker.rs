@@ -93,7 +93,7 @@ pub struct Broker {
     /// How much somebody may do.
     pub(crate) quotas: Quotas,
     /// Who may do what.
-    pub(crate) authorizer: Authorizer,
+    pub(crate) authorizer: Arc<Authorizer>,
     /// The transaction coordinator.
     pub txns: Transactions,
     work: Arc<Workers>,
@@ -174,7 +174,7 @@ impl Broker {
             topics,
             timer,
             quotas,
-            authorizer,
+            authorizer: Arc::new(authorizer),
             txns,
             work,
             watchdog,

@@ -5,6 +5,8 @@
 
 mod cases {
     mod access;
+    mod access_under_way;
+    mod access_users;
     mod access_walk;
     mod admin;
     mod alter;

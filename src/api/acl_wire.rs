@@ -28,7 +28,7 @@ pub(super) type Refusal = (ErrorCode, String);
 
 /// The rules, if an authorizer reads any.
 pub(super) fn rules(broker: &Broker) -> Result<&RuleStore, Refusal> {
-    match &broker.authorizer {
+    match &*broker.authorizer {
         Authorizer::Standard(standard) => Ok(&standard.rules),
         Authorizer::Open => Err((ErrorCode::SecurityDisabled, NO_AUTHORIZER.into())),
     }

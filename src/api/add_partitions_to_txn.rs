@@ -84,11 +84,15 @@ fn add(
     then: impl FnOnce(Vec<AddPartitionsToTxnTopicResult>) + Send + 'static,
 ) {
     let id = one.transactional_id.as_str();
-    let may = access.transactional_id(Operation::Write, id);
-    let found = find_all(broker, access, may, &one.topics);
+    // Brokers act for their clients, whom they have asked: their leave is the cluster's.
+    let client = (version < BATCH_FROM).then_some(access);
+    let may = client.map_or(Ok(()), |client| {
+        client.transactional_id(Operation::Write, id)
+    });
+    let found = find_all(broker, client, may, &one.topics);
     let mut rows = rows(&one.topics, &found);
     // One that is not there spoils the others: nothing is added.
-    if found.iter().any(Result::is_err) {
+    if may.is_err() || found.iter().any(Result::is_err) {
         return then(rows);
     }
     let partitions: Vec<TxnPartition> = found.into_iter().flatten().collect();
@@ -118,7 +122,7 @@ fn add(
 
 fn find_all(
     broker: &Broker,
-    access: Access<'_>,
+    client: Option<Access<'_>>,
     may: Result<(), ErrorCode>,
     topics: &[AddPartitionsToTxnTopic],
 ) -> Vec<Result<TxnPartition, ErrorCode>> {
@@ -126,7 +130,10 @@ fn find_all(
     let mut all = Vec::new();
     for topic in topics {
         let name = topic.name.as_str();
-        let found = may.and_then(|()| access.named(&map, Operation::Write, name));
+        let found = may.and_then(|()| match client {
+            Some(access) => access.named(&map, Operation::Write, name),
+            None => map.named(name).map_err(|error| ErrorCode::from(&error)),
+        });
         for index in &topic.partitions {
             all.push(found.and_then(|topic| {
                 let there = topic.has_partition(*index);

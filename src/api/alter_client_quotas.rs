@@ -55,9 +55,8 @@ fn alteration(wanted: &Wanted) -> Result<Alteration, Refusal> {
         if limits.iter().any(|(known, _)| *known == kind) {
             return Err(invalid(&EntityError::Twice(kind.name().to_owned())));
         }
-        let is_limit = op.value.is_finite() && op.value > 0.0;
-        if !op.remove && !is_limit {
-            return Err(invalid(&EntityError::BadValue(kind.name())));
+        if !op.remove {
+            kind.check(op.value).map_err(|error| invalid(&error))?;
         }
         limits.push((kind, (!op.remove).then_some(op.value)));
     }

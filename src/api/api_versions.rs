@@ -11,6 +11,8 @@ use super::codes::ErrorCode;
 use super::{Call, MALFORMED, TABLE, find, reply, text};
 
 pub(super) const KEY: i16 = 18;
+/// The lowest version that tells a throttle time.
+const THROTTLE_FROM: i16 = 1;
 /// The lowest version that tells of features (KIP-584).
 const FEATURES_FROM: i16 = 3;
 /// Features whose level clients look at before they use a protocol: name, and the level that is supported and in force.
@@ -18,7 +20,7 @@ const FEATURES: &[(&str, i16)] = &[("group.version", 1), ("transaction.version",
 /// The finalized features have not changed since the cluster was made.
 const FEATURES_EPOCH: i64 = 0;
 
-pub(super) fn handle(call: Call<'_>) -> Flow {
+pub(super) fn handle(mut call: Call<'_>) -> Flow {
     let version = call.request.header.api_version;
     let served = find(KEY).is_some_and(|api| api.versions.contains(&version));
     if !served {
@@ -30,7 +32,12 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let error = verdict(&call, &request, version);
-    reply(call.slot, &response(error, version), version);
+    let mut response = response(error, version);
+    let ms = call.slot.pay();
+    if version >= THROTTLE_FROM {
+        response.throttle_time_ms = ms;
+    }
+    reply(call.slot, &response, version);
     Flow::Done
 }
 

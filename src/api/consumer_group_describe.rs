@@ -57,16 +57,15 @@ fn row(asked: &Asked<'_>, group: &str, topics: &TopicMap) -> DescribedGroup {
     }
 }
 
-/// Members tell the names of topics: who may not see one of them sees none of the group.
+/// Assignments tell the names of topics that are there: who may not see one of them sees none of the group. What members
+/// have subscribed to says nothing about what there is, and is told as in Kafka.
 fn hidden(asked: &Asked<'_>, row: &DescribedGroup) -> Option<DescribedGroup> {
     let access = asked.access();
     let of_member = |member: &Member| {
         let assigned = [&member.assignment, &member.target_assignment];
         let assigned = assigned.into_iter().flat_map(|all| &all.topic_partitions);
-        let mut assigned = assigned.map(|topic| &topic.topic_name);
-        let mut names = member.subscribed_topic_names.iter();
+        let mut names = assigned.map(|topic| &topic.topic_name);
         names.any(|name| !access.sees_topic(name.as_str()))
-            || assigned.any(|name| !access.sees_topic(name.as_str()))
     };
     row.members.iter().any(of_member).then(|| {
         let mut row = DescribedGroup::default();

@@ -1,6 +1,7 @@
 //! ConsumerGroupHeartbeat (KIP-848): a member joins, stays, or leaves, and learns what it is to have.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use seawall_net::wire::{self, StrBytes};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
+use super::slot::Work;
 use super::{Call, MALFORMED, reply, text, topic_id_from_wire, topic_id_to_wire};
 use crate::groups::GroupError;
-use crate::groups::consumer::{Beaten, Heartbeat, Partitions};
-use crate::security::acl::Operation;
+use crate::groups::consumer::{Beaten, Heartbeat, Partitions, Sight, View};
+use crate::security::acl::{Operation, ResourceType};
+use crate::security::{Authorizer, Session};
 
 /// The lowest version in which members choose their ids themselves.
 const OWN_IDS_FROM: i16 = 1;
@@ -37,6 +40,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         reply(call.slot, &refused(code, None), version);
         return Flow::Done;
     }
+    let client = call.client();
     let slot = call.slot;
     if let Some(why) = contradiction(&request, version) {
         reply(
@@ -54,10 +58,14 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         reply(slot, &response, version);
     };
     let client_id = call.request.header.client_id.clone();
-    let host: Arc<str> = format!("/{}", call.conn.session.host).into();
+    let view = Arc::new(MemberView {
+        authorizer: Arc::clone(&broker.authorizer),
+        session: call.conn.session.clone(),
+    });
     // Assignors burn CPU.
     call.broker.workers().submit(move || {
-        let beat = heartbeat(&request, client_id.unwrap_or_else(|| "".into()), host);
+        let _work = client.as_ref().map(|who| Work::of(&broker, who));
+        let beat = heartbeat(&request, client_id.unwrap_or_default(), view);
         let group = request.group_id.as_str();
         broker.groups.beat(group, &beat, Box::new(answer));
     });
@@ -69,6 +77,31 @@ fn allowed(access: Access<'_>, request: &ConsumerGroupHeartbeatRequest) -> Resul
     access.group(Operation::Read, request.group_id.as_str())?;
     let mut names = request.subscribed_topic_names.iter().flatten();
     names.try_for_each(|name| access.topic(Operation::Describe, name.as_str()))
+}
+
+/// What a member may see, by its login and the rules of the moment.
+struct MemberView {
+    authorizer: Arc<Authorizer>,
+    session: Session,
+}
+
+impl fmt::Debug for MemberView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "what {} may see", self.session.principal)
+    }
+}
+
+impl View for MemberView {
+    fn sees(&self, topic: &str) -> bool {
+        let what = (ResourceType::Topic, topic);
+        self.authorizer
+            .may_quietly(&self.session, Operation::Describe, what)
+    }
+
+    fn sight(&self) -> Sight {
+        let user = self.session.principal.shared_name();
+        (user, self.session.host, self.authorizer.version())
+    }
 }
 
 /// What no member may say.
@@ -114,7 +147,7 @@ fn join_contradiction(request: &ConsumerGroupHeartbeatRequest) -> Option<&'stati
 fn heartbeat(
     request: &ConsumerGroupHeartbeatRequest,
     client_id: Arc<str>,
-    client_host: Arc<str>,
+    view: Arc<MemberView>,
 ) -> Heartbeat {
     let copy = |field: &Option<StrBytes>| field.as_ref().map(|text| Arc::from(text.as_str()));
     let names = request.subscribed_topic_names.as_ref().map(|names| {
@@ -135,7 +168,8 @@ fn heartbeat(
         instance: copy(&request.instance_id),
         rack: copy(&request.rack_id),
         client_id,
-        client_host,
+        client_host: format!("/{}", view.session.host).into(),
+        view,
         rebalance_timeout: timeout.map(Duration::from_millis),
         names,
         regex: copy(&request.subscribed_topic_regex),

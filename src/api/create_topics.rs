@@ -13,6 +13,7 @@ use seawall_net::wire::messages::{CreateTopicsRequest, CreateTopicsResponse};
 use super::codes::ErrorCode;
 use super::{Asked, Call, answer_from, text, topic_id_to_wire};
 use crate::broker::NewTopic;
+use crate::cluster::CreateError;
 use crate::config::describe_topic;
 use crate::security::acl::{CLUSTER_NAME, Operation, ResourceType};
 use crate::security::quota::Mutations;
@@ -91,6 +92,14 @@ fn create(
         validate_only,
     };
     check_replication(asked, topic)?;
+    let refusal = |error: CreateError| Refusal {
+        code: ErrorCode::from(&error),
+        message: error.to_string(),
+    };
+    // What cannot be created costs nothing.
+    if mutations.is_some() {
+        asked.broker.check_topic(&new).map_err(refusal)?;
+    }
     let count = usize::try_from(new.partitions).unwrap_or(0);
     let takes = |mutations: &Mutations<'_>| mutations.take(count);
     if !validate_only && !mutations.as_ref().is_none_or(takes) {
@@ -99,10 +108,7 @@ fn create(
             "The throttling quota has been exceeded.",
         ));
     }
-    let created = asked.broker.create_topic(&new).map_err(|error| Refusal {
-        code: ErrorCode::from(&error),
-        message: error.to_string(),
-    })?;
+    let created = asked.broker.create_topic(&new).map_err(refusal)?;
     let mut result = CreatableTopicResult::default();
     result.topic_id = topic_id_to_wire(created.id);
     result.num_partitions = new.partitions;

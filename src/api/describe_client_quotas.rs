@@ -13,7 +13,7 @@ use super::codes::ErrorCode;
 use super::quota_wire::{Refusal, invalid};
 use super::{Asked, Call, answer, text};
 use crate::security::acl::Operation;
-use crate::security::quota::{Entity, EntityError, Match, QuotaKind, Wanted};
+use crate::security::quota::{Entity, EntityError, Match, QuotaKind, Wanted, canonical_ip};
 
 const EXACT: i8 = 0;
 const DEFAULT: i8 = 1;
@@ -57,6 +57,9 @@ fn matching(
 fn wanted(component: &ComponentData) -> Result<Wanted, Refusal> {
     let name = component.match_.as_ref().map(|name| name.as_str());
     let name = match (component.match_type, name) {
+        (EXACT, Some(name)) if component.entity_type.as_str() == "ip" => {
+            Match::Exactly(canonical_ip(name))
+        }
         (EXACT, Some(name)) => Match::Exactly(name.to_owned()),
         (DEFAULT, None) => Match::Default,
         (SPECIFIED, None) => Match::Any,

@@ -17,12 +17,13 @@ use seawall_net::wire::{FetchRequest, FetchResponse};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
-use super::slot::Slot;
+use super::slot::{Slot, Work};
 use super::{Call, MALFORMED, UNENCODABLE};
 use crate::broker::Broker;
 use crate::fetch_sessions::{PartKey, TopicKey, Wanted};
 use crate::partition::Partition;
 use crate::security::acl::Operation;
+use crate::security::quota::Client;
 use crate::topics::{Topic, TopicMap};
 use wait::Fetch;
 pub(super) use wait::Parked;
@@ -36,12 +37,13 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         call.slot.close(MALFORMED);
         return Flow::Done;
     };
-    let may_have = call
-        .client()
-        .and_then(|who| call.broker.quotas.fetch_bytes_max(&who));
+    let client = call.client();
+    let may_have = client.as_ref();
+    let may_have = may_have.and_then(|who| call.broker.quotas.fetch_bytes_max(who));
     match begin(call.broker, call.access(), &request, version) {
         Ok(mut ask) => {
             ask.bound(may_have);
+            ask.payer = client.map(|who| (Arc::clone(call.broker), who));
             let fetch = Fetch::new(ask, call.broker, call.request.received, call.slot);
             call.conn.parked = Parked::new(&fetch);
             fetch.start(request.max_wait_ms);
@@ -79,6 +81,8 @@ struct Ask {
     max_bytes: usize,
     context: session::Context,
     parts: Vec<AskedPart>,
+    /// Who pays for what read workers do, where limits are set.
+    payer: Option<(Arc<Broker>, Client)>,
 }
 
 /// What is asked of one partition.
@@ -115,7 +119,14 @@ impl Ask {
             max_bytes,
             context,
             parts,
+            payer: None,
         }
+    }
+
+    /// Measures a read until its drop.
+    fn work(&self) -> Option<Work> {
+        let (broker, who) = self.payer.as_ref()?;
+        Some(Work::of(broker, who))
     }
 
     /// Takes no more than a limit lets the reader have at once.

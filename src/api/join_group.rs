@@ -10,6 +10,7 @@ use seawall_net::wire::messages::join_group_response::JoinGroupResponseMember;
 use seawall_net::wire::messages::{JoinGroupRequest, JoinGroupResponse};
 
 use super::codes::ErrorCode;
+use super::slot::Work;
 use super::{Call, MALFORMED, reply, text};
 use crate::groups::GroupError;
 use crate::groups::classic::{Join, JoinRefused, Joined, Protocol};
@@ -49,10 +50,12 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         .clone()
         .unwrap_or_else(|| "".into());
     let host: Arc<str> = format!("/{}", call.conn.session.host).into();
+    let client = call.client();
     let slot = call.slot;
     let broker = Arc::clone(call.broker);
     // A rebalance that this completes tells every member of every other.
     call.broker.workers().submit(move || {
+        let _work = client.as_ref().map(|who| Work::of(&broker, who));
         let join = join(&request, version, client_id, host);
         let answer = move |answer: Result<Joined, JoinRefused>| {
             let response = match answer {

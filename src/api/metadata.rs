@@ -31,9 +31,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     if !missing(&call, &request).is_empty() {
         let broker = Arc::clone(call.broker);
         return answer_from(call, &broker.state_workers(), |asked, request| {
-            for name in creatable(asked.access(), &asked.broker.topics.load(), request) {
-                asked.broker.auto_create(&name);
-            }
+            auto_create(asked, request);
             respond(asked, request)
         });
     }
@@ -46,6 +44,17 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     };
     reply(call.slot, &respond(&asked, &request), version);
     Flow::Done
+}
+
+/// Creates what is missing, as far as the rate of changes allows; what is beyond it stays unknown.
+fn auto_create(asked: &Asked<'_>, request: &MetadataRequest) {
+    let mutations = asked.mutations(true);
+    let partitions = usize::try_from(asked.broker.config.num_partitions).unwrap_or(0);
+    for name in creatable(asked.access(), &asked.broker.topics.load(), request) {
+        if mutations.as_ref().is_none_or(|all| all.take(partitions)) {
+            asked.broker.auto_create(&name);
+        }
+    }
 }
 
 /// Names to create before the answer.

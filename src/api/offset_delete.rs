@@ -13,6 +13,7 @@ use seawall_net::wire::messages::{OffsetDeleteRequest, OffsetDeleteResponse};
 use seawall_net::wire::subscription::decode_subscription;
 
 use super::codes::ErrorCode;
+use super::slot::Slot;
 use super::{Call, MALFORMED, reply, text};
 use crate::groups::GroupError;
 use crate::security::acl::Operation;
@@ -27,7 +28,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     if let Err(code) = access.group(Operation::Delete, request.group_id.as_str()) {
         let mut refused = OffsetDeleteResponse::default();
         refused.error_code = code.code();
-        reply(call.slot, &refused, version);
+        answer(call.slot, refused, version);
         return Flow::Done;
     }
     let map = call.broker.topics.load();
@@ -49,7 +50,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     }
     let slot = call.slot;
     let rows = known.clone();
-    let answer = move |deleted: Result<Vec<Result<(), GroupError>>, GroupError>| {
+    let then = move |deleted: Result<Vec<Result<(), GroupError>>, GroupError>| {
         let mut response = OffsetDeleteResponse::default();
         match deleted {
             Err(error) => response.error_code = ErrorCode::from(&error).code(),
@@ -62,12 +63,18 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
                 response.topics = topics(rows.iter().zip(codes).chain(lost));
             }
         }
-        reply(slot, &response, version);
+        answer(slot, response, version);
     };
     let group = request.group_id.as_str();
     let groups = &call.broker.groups;
-    groups.delete_offsets(group, known, subscribed, Box::new(answer));
+    groups.delete_offsets(group, known, subscribed, Box::new(then));
     Flow::Done
+}
+
+/// The throttle time stands behind the error.
+fn answer(mut slot: Slot, mut response: OffsetDeleteResponse, version: i16) {
+    response.throttle_time_ms = slot.pay();
+    reply(slot, &response, version);
 }
 
 /// The topics that any of these subscriptions names.

@@ -28,12 +28,13 @@ use seawall_storage::{Batch, BatchError, ProducerRules, Timestamp, TxnOrigin};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
-use super::slot::Slot;
+use super::slot::{Slot, Work};
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
 use crate::security::acl::Operation;
+use crate::security::quota::Client;
 use crate::timer::Deadline;
 use crate::topics::Topic;
 use crate::tripwire;
@@ -53,6 +54,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
         return Flow::Done;
     };
     let unparker = call.conn.info.unparker();
+    let client = call.client();
     let access = call.access();
     let (layout, offers) =
         tripwire::PRODUCE.around(|| gate(call.broker, access, &request, version));
@@ -69,7 +71,8 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     let policy = AckPolicy::from_acks(request.acks);
     drop(request);
     answer.settle_empty();
-    Pushing::new(&answer, call.broker, policy, offers, unparker).go()
+    let pushing = Pushing::new(&answer, call.broker, policy, offers, unparker);
+    Pushing { client, ..pushing }.go()
 }
 
 /// Where the answers of a request stand: topics, and their partitions.
@@ -249,6 +252,8 @@ struct Pushing {
     policy: AckPolicy,
     left: VecDeque<(usize, Offer)>,
     unparker: Unparker,
+    /// Who pays for what workers do, where limits are set.
+    client: Option<Client>,
 }
 
 /// The place where a worker leaves what it found out about keys.
@@ -269,6 +274,7 @@ impl Pushing {
             policy: policy.unwrap_or(AckPolicy::Written),
             left: offers.into_iter().enumerate().collect(),
             unparker,
+            client: None,
         }
     }
 
@@ -321,7 +327,9 @@ impl Pushing {
         let found = KeyCheck::default();
         let (told, unparker) = (Arc::clone(&found), self.unparker.clone());
         let (batch, start) = (passed.batch.clone(), passed.partition.view().start_offset());
+        let (client, broker) = (self.client.clone(), Arc::clone(&self.broker));
         self.broker.workers().submit(move || {
+            let _work = client.as_ref().map(|who| Work::of(&broker, who));
             *told.lock() = Some(keys_of(&batch, start.get()));
             unparker.wake();
         });

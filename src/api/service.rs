@@ -9,7 +9,7 @@ use seawall_net::{
     Admission, BARE_KEY, Class, CloseReason, ConnInfo, Flow, ReplySlot, Request, Service,
 };
 
-use super::slot::{Slot, Work};
+use super::slot::{Slot, Work, is_login};
 use super::{Call, Conn, api_versions, fetch, find, sasl_authenticate, sasl_handshake};
 use crate::broker::Broker;
 use crate::security::quota::Client;
@@ -36,6 +36,11 @@ pub(super) enum Gate {
 }
 
 impl Gate {
+    /// Whether it is not known yet who is there.
+    fn is_before_login(&self) -> bool {
+        matches!(self, Self::Login(login) if !login.is_open())
+    }
+
     /// Why a request of this key may not be called now.
     fn refuses(&self, key: i16) -> Option<CloseReason> {
         let login = match self {
@@ -158,7 +163,8 @@ impl Service for KafkaService {
             return Flow::Done;
         };
         api.requests.fetch_add(1, Ordering::Relaxed);
-        let client = client(&self.broker, conn, &request);
+        let pays = !is_login(key) && !conn.gate.is_before_login();
+        let client = client(&self.broker, conn, &request).filter(|_| pays);
         let _work = client.as_ref().map(|who| Work::of(&self.broker, who));
         let slot = match client {
             None => Slot::free(slot),

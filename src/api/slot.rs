@@ -4,6 +4,9 @@
 //!           (KIP-219).
 //! Does not: measure; quotas do.
 //!
+//! A client is muted whatever it can be told: as in Kafka, an answer without a field for the throttle time is followed by
+//! the same silence.
+//!
 //! Where no limit is set a slot is a reply slot and nothing more.
 
 use std::sync::Arc;
@@ -59,7 +62,16 @@ impl Slot {
         }
     }
 
-    /// Pays for a Produce, whose throttle time does not stand in front of its answer.
+    /// Pays for a request whose throttle time does not stand in front of its answer; says what is to stand there.
+    pub(super) fn pay(&mut self) -> i32 {
+        let Some(toll) = self.toll.take() else {
+            return 0;
+        };
+        let time = toll.broker.quotas.work_throttle(&toll.client);
+        self.mute(millis(time))
+    }
+
+    /// Pays for a Produce, whose throttle time does not stand in front of its answer either.
     pub(super) fn pay_for_produce(&mut self) -> i32 {
         let Some(toll) = self.toll.take() else {
             return 0;
@@ -74,11 +86,10 @@ impl Slot {
     /// Answers the request.
     pub(super) fn reply(self, body: impl Into<ResponseBody>) {
         let mut body = body.into();
-        if let Some(toll) = &self.toll
-            && let Some(told) = told(&body, toll.key, toll.version)
-        {
-            let ms = told.max(toll.due(body.len()));
-            if ms > told {
+        if let Some(toll) = &self.toll {
+            let told = told(&body, toll.key, toll.version);
+            let ms = told.unwrap_or(0).max(toll.due(body.len()));
+            if told.is_some_and(|told| ms > told) {
                 body = with_throttle(body, ms);
             }
             self.mute(ms);
@@ -154,8 +165,13 @@ impl Drop for Work {
     }
 }
 
-/// The lowest version of an API whose answer begins with its throttle time. Produce has it at its end,
-/// ApiVersions behind its list; OffsetDelete has it behind its error, DescribeQuorum and logins have none.
+/// Whether a request belongs to a login, which nobody pays for.
+pub(super) const fn is_login(key: i16) -> bool {
+    matches!(key, 17 | 36)
+}
+
+/// The lowest version of an API whose answer begins with its throttle time. Produce has it at its end, ApiVersions behind
+/// its list, OffsetDelete behind its error: their handlers fill it in. DescribeQuorum and logins have none.
 const fn throttle_first_from(key: i16) -> Option<i16> {
     match key {
         2 | 19 | 11 | 23 => Some(2),

@@ -35,6 +35,16 @@ pub struct NewTopic {
     pub validate_only: bool,
 }
 
+impl NewTopic {
+    fn wanted(&self) -> cluster::NewTopic<'_> {
+        cluster::NewTopic {
+            name: &self.name,
+            partitions: self.partitions,
+            overrides: self.overrides.clone(),
+        }
+    }
+}
+
 /// What was made, or would have been.
 pub struct CreatedTopic {
     /// The incarnation; a random one if only asked.
@@ -174,23 +184,28 @@ impl Broker {
         topic(entry, slots.collect())
     }
 
+    /// Says whether a topic could be created, and what would hold for it.
+    ///
+    /// # Errors
+    /// It could not.
+    pub fn check_topic(&self, new: &NewTopic) -> Result<TopicConfig, CreateError> {
+        let (_, config) = self.cluster.catalog.check(&new.wanted())?;
+        Ok(config)
+    }
+
     /// Creates a topic; it can be used when this returns.
     ///
     /// # Errors
     /// Nothing of it was made, or the error says what stays.
     pub fn create_topic(&self, new: &NewTopic) -> Result<CreatedTopic, CreateError> {
-        let wanted = cluster::NewTopic {
-            name: &new.name,
-            partitions: new.partitions,
-            overrides: new.overrides.clone(),
-        };
         if new.validate_only {
-            let (_, config) = self.cluster.catalog.check(&wanted)?;
+            let config = self.check_topic(new)?;
             return Ok(CreatedTopic {
                 id: TopicId(uuid::Uuid::new_v4()),
                 config: Arc::new(config),
             });
         }
+        let wanted = new.wanted();
         let entry = self.cluster.catalog.create(&wanted)?;
         self.topics.insert(&[self.open_all(&entry)]);
         self.settle_config(entry.id, 0, usize::MAX);

@@ -31,7 +31,7 @@ mod stray;
 #[cfg(test)]
 mod test_broker;
 #[cfg(test)]
-mod test_disk;
+pub(crate) mod test_disk;
 mod topic_files;
 
 pub(crate) use catalog::{Catalog, NewTopic};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 /// When a step fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// This step and all later ones, as if the process had been killed before it.
     Killed,
     /// This step only.
@@ -23,7 +23,7 @@ struct Steps {
 
 /// A disk whose steps (changes and syncs) are counted.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TestDisk(Arc<Steps>);
+pub(crate) struct TestDisk(Arc<Steps>);
 
 #[derive(Debug)]
 struct TestFile {
@@ -33,24 +33,24 @@ struct TestFile {
 
 impl TestDisk {
     /// Counts from 0 again; the step of this number fails.
-    pub(super) fn fail_at(&self, step: u64, fault: Fault) {
+    pub(crate) fn fail_at(&self, step: u64, fault: Fault) {
         self.0.done.store(0, Ordering::SeqCst);
         self.0.log.lock().unwrap().clear();
         *self.0.fails_at.lock().unwrap() = Some((step, fault));
     }
 
     /// Counts from 0 again; no step fails.
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.fail_at(u64::MAX, Fault::Once);
     }
 
     /// The steps since then.
-    pub(super) fn steps(&self) -> Vec<String> {
+    pub(crate) fn steps(&self) -> Vec<String> {
         self.0.log.lock().unwrap().clone()
     }
 
     /// How many of them were syncs.
-    pub(super) fn syncs(&self) -> usize {
+    pub(crate) fn syncs(&self) -> usize {
         self.steps()
             .iter()
             .filter(|step| step.starts_with("sync"))
@@ -58,7 +58,7 @@ impl TestDisk {
     }
 
     /// Whether the step that was to fail has been reached.
-    pub(super) fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         let fails_at = *self.0.fails_at.lock().unwrap();
         fails_at.is_some_and(|(step, _)| self.0.done.load(Ordering::SeqCst) > step)
     }

@@ -67,7 +67,7 @@ impl Standard {
         if self.is_super(session) {
             return Operations::EVERY;
         }
-        let found = self.rules.load().find(&Question {
+        let found = self.rules.load().index.find(&Question {
             user: session.principal.name(),
             host: session.host,
             resource,
@@ -153,6 +153,14 @@ impl Authorizer {
         may
     }
 
+    /// Another one whenever answers may have changed.
+    pub(crate) fn version(&self) -> u64 {
+        match self {
+            Self::Open => 0,
+            Self::Standard(standard) => standard.rules.load().version,
+        }
+    }
+
     /// Whether there is anything of that kind to which somebody may do this. No refusal is counted: what
     /// it is for has another way in, which counts.
     pub(crate) fn may_somewhere(
@@ -168,7 +176,7 @@ impl Authorizer {
         let anything = standard.operations(session, resource, "hardcode");
         let who = (session.principal.name(), session.host);
         let rules = standard.rules.load();
-        anything.has(operation) || rules.allows_somewhere(who, resource, operation)
+        anything.has(operation) || rules.index.allows_somewhere(who, resource, operation)
     }
 }
 

@@ -21,8 +21,8 @@ pub(super) const TOPIC: i8 = 2;
 pub(super) const GROUP: i8 = 3;
 pub(super) const CLUSTER: i8 = 4;
 pub(super) const TXN_ID: i8 = 5;
-const LITERAL: i8 = 3;
-const PREFIXED: i8 = 4;
+pub(super) const LITERAL: i8 = 3;
+pub(super) const PREFIXED: i8 = 4;
 pub(super) const ALL: i8 = 2;
 pub(super) const READ: i8 = 3;
 pub(super) const WRITE: i8 = 4;
@@ -38,25 +38,28 @@ const ALLOW: i8 = 3;
 const ANYBODY: &str = "User:*";
 const ADMIN: &str = "127.0.0.1";
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-const AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+pub(super) const AUTHORIZER: &str = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
 const SECURITY_DISABLED: i16 = 54;
 
-/// One rule for everybody.
+/// One rule.
 #[derive(Clone)]
-struct Rule<'a> {
-    resource: i8,
-    pattern: i8,
-    name: &'a str,
-    host: &'a str,
-    operation: i8,
-    permission: i8,
+pub(super) struct Rule<'a> {
+    pub(super) resource: i8,
+    pub(super) pattern: i8,
+    pub(super) name: &'a str,
+    pub(super) principal: &'a str,
+    pub(super) host: &'a str,
+    pub(super) operation: i8,
+    pub(super) permission: i8,
 }
 
-fn allow<'a>((operation, resource): (i8, i8), name: &'a str, host: &'a str) -> Rule<'a> {
+/// Lets everybody at that host do something.
+pub(super) fn allow<'a>((operation, resource): (i8, i8), name: &'a str, host: &'a str) -> Rule<'a> {
     Rule {
         resource,
         pattern: LITERAL,
         name,
+        principal: ANYBODY,
         host,
         operation,
         permission: ALLOW,
@@ -69,7 +72,7 @@ impl Rule<'_> {
         rule.resource_type = self.resource;
         rule.resource_pattern_type = self.pattern;
         rule.resource_name = self.name.into();
-        rule.principal = ANYBODY.into();
+        rule.principal = self.principal.into();
         rule.host = self.host.into();
         rule.operation = self.operation;
         rule.permission_type = self.permission;
@@ -77,7 +80,7 @@ impl Rule<'_> {
     }
 }
 
-fn create(raw: &mut Raw, rules: &[Rule<'_>]) {
+pub(super) fn create(raw: &mut Raw, rules: &[Rule<'_>]) {
     let mut request = CreateAclsRequest::default();
     request.creations = rules.iter().map(Rule::creation).collect();
     let answer = raw.call::<CreateAclsRequest>(3, &request);
@@ -87,7 +90,7 @@ fn create(raw: &mut Raw, rules: &[Rule<'_>]) {
 }
 
 /// Removes the rules of a host; gives their number.
-fn remove_all_of(raw: &mut Raw, host: &str) -> usize {
+pub(super) fn remove_all_of(raw: &mut Raw, host: &str) -> usize {
     let mut filter = delete_acls_request::DeleteAclsFilter::default();
     filter.resource_type_filter = 1;
     filter.pattern_type_filter = 1;
@@ -103,15 +106,20 @@ fn remove_all_of(raw: &mut Raw, host: &str) -> usize {
     answer.filter_results[0].matching_acls.len()
 }
 
-fn guarded_setup() -> Setup {
+pub(super) fn guarded_setup() -> Setup {
     setup()
         .set("authorizer.class.name", AUTHORIZER)
         .set("allow.everyone.if.no.acl.found", "true")
 }
 
 /// A broker where the administrator's host may do everything, and no other host anything.
-fn guarded() -> (Broker, Raw, Raw) {
-    let broker = guarded_setup().start();
+pub(super) fn guarded() -> (Broker, Raw, Raw) {
+    guarded_by(&guarded_setup())
+}
+
+/// The same with other settings.
+pub(super) fn guarded_by(setup: &Setup) -> (Broker, Raw, Raw) {
+    let broker = setup.start();
     let mut admin = broker.connect();
     // The cluster comes last: from then on rules are needed to make rules.
     let everything = [
@@ -136,7 +144,7 @@ fn refusals(answer: &str) -> Vec<&str> {
 
 #[test]
 fn every_api_refuses_who_has_no_rule_and_serves_who_has_exactly_its_rules() {
-    let (broker, mut admin, mut stranger) = guarded();
+    let (_broker, mut admin, mut stranger) = guarded();
     let topic = create_topic(&mut admin, "walled", 1, &[]);
     calls::append(&mut admin, &topic, 0, BatchBuilder::of(&["x"]).build());
     fill(&mut admin);
@@ -152,7 +160,7 @@ fn every_api_refuses_who_has_no_rule_and_serves_who_has_exactly_its_rules() {
     }
     let is_served = |row: &&Row| served.iter().any(|api| api.api_key == row.key);
     for row in ROWS.iter().filter(is_served) {
-        walk(&broker, (&mut admin, &mut stranger), row, &topic);
+        walk((&mut admin, &mut stranger), row, &topic);
     }
 }
 
@@ -162,14 +170,30 @@ fn fill(admin: &mut Raw) {
     assert_eq!(open_transaction(admin, "walled"), codes::NONE);
 }
 
-fn walk(broker: &Broker, (admin, stranger): (&mut Raw, &mut Raw), row: &Row, topic: &TopicRef) {
+/// The code that tells that a rule for a resource is missing, and for nothing else.
+fn code_of(row: &Row, missing: (i8, i8)) -> &'static str {
+    match (row.key, missing.1) {
+        // Either of two rules would do; Kafka names the other one.
+        (19, CLUSTER) => "29",
+        (22, TOPIC) => "31",
+        (_, TOPIC) => "29",
+        (_, GROUP) => "30",
+        (_, CLUSTER) => "31",
+        _ => "53",
+    }
+}
+
+fn walk((admin, stranger): (&mut Raw, &mut Raw), row: &Row, topic: &TopicRef) {
     let what = format!("API {} with {:?}", row.key, row.needs);
     let before = (row.ask)(stranger, topic);
     if row.filters {
         assert!(!before.contains("walled"), "{what} shows: {before}");
         assert!(refusals(&before).is_empty(), "{what}: {before}");
     } else {
-        assert!(!refusals(&before).is_empty(), "{what} answers: {before}");
+        let said = refusals(&before);
+        let of_a_need = |code: &&str| row.needs.iter().any(|need| code_of(row, *need) == *code);
+        let all = said.iter().all(of_a_need);
+        assert!(all && !said.is_empty(), "{what} answers: {before}");
     }
     let rules = row.needs.iter().map(|(operation, resource)| {
         let name = match *resource {
@@ -186,7 +210,10 @@ fn walk(broker: &Broker, (admin, stranger): (&mut Raw, &mut Raw), row: &Row, top
             most.remove(left_out);
             create(admin, &most);
             let answer = (row.ask)(stranger, topic);
-            assert!(!refusals(&answer).is_empty(), "{what}, less one: {answer}");
+            let said = refusals(&answer);
+            let code = code_of(row, row.needs[left_out]);
+            let all = said.iter().all(|other| *other == code);
+            assert!(all && !said.is_empty(), "{what}, less {code}: {answer}");
             remove_all_of(admin, "127.0.0.2");
         }
     }
@@ -205,7 +232,6 @@ fn walk(broker: &Broker, (admin, stranger): (&mut Raw, &mut Raw), row: &Row, top
         row.filters,
         "{what}, after the rules are gone: {again}"
     );
-    assert!(broker.pid() > 0);
 }
 
 #[test]
@@ -478,31 +504,6 @@ fn a_class_that_nobody_reads_and_a_damaged_file_of_rules_stop_the_start() {
     std::fs::write(&file, text.replace("READ", "ALL")).expect("write");
     let (status, log) = guarded_setup().on(dir.path()).start_expecting_exit();
     assert!(!status.success() && log.contains("acls.json"), "{log}");
-}
-
-#[test]
-fn a_request_under_way_keeps_its_answer_and_the_next_one_sees_the_new_rules() {
-    let (_broker, mut admin, mut stranger) = guarded();
-    let topic = create_topic(&mut admin, "feed", 1, &[]);
-    create(&mut admin, &[allow((READ, TOPIC), "feed", "127.0.0.2")]);
-    let limits = requests::FetchLimits {
-        max_wait_ms: 20_000,
-        ..requests::AT_ONCE
-    };
-    let from = [requests::FetchFrom::new(0, 0)];
-    let request = requests::fetch(calls::FETCH, &topic, limits, &from);
-    type Fetch = seawall_testkit::kafka_wire::FetchRequest;
-    let waiting = stranger.send::<Fetch>(calls::FETCH, &request);
-    remove_all_of(&mut admin, "127.0.0.2");
-    calls::append(&mut admin, &topic, 0, BatchBuilder::of(&["x"]).build());
-    let row = |answer: seawall_testkit::kafka_wire::FetchResponse| {
-        answer.responses[0].partitions[0].error_code
-    };
-    let answer = stranger.receive::<Fetch>(calls::FETCH, waiting);
-    let first = row(answer);
-    assert!([codes::NONE, codes::TOPIC_AUTHORIZATION_FAILED].contains(&first));
-    let answer = stranger.call::<Fetch>(calls::FETCH, &request);
-    assert_eq!(row(answer), codes::TOPIC_AUTHORIZATION_FAILED);
 }
 
 #[test]

@@ -219,7 +219,8 @@ pub(crate) static ROWS: &[Row] = &[
     ),
     row(
         24,
-        &[(CLUSTER_ACTION, CLUSTER), (WRITE, TXN_ID), (WRITE, TOPIC)],
+        // Brokers speak for their clients, whom they have asked.
+        &[(CLUSTER_ACTION, CLUSTER)],
         ask!(AddPartitionsToTxnRequest, 5, |r, _topic| {
             let mut one = add_partitions_to_txn_request::AddPartitionsToTxnTransaction::default();
             one.transactional_id = NAME.into();

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use seawall_testkit::calls::{self, create_topic};
 use seawall_testkit::kafka_wire::{
-    AlterClientQuotasRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeClientQuotasRequest, FetchRequest, MetadataRequest, ProduceRequest,
-    alter_client_quotas_request, describe_client_quotas_request,
+    AlterClientQuotasRequest, ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest,
+    DeleteTopicsRequest, DescribeClientQuotasRequest, FetchRequest, ListGroupsRequest,
+    MetadataRequest, OffsetDeleteRequest, ProduceRequest, alter_client_quotas_request,
+    describe_client_quotas_request,
 };
 use seawall_testkit::requests;
 use seawall_testkit::{BatchBuilder, Broker, Bytes, Raw, Setup, metrics, wait};
@@ -94,7 +95,7 @@ fn answered_at(raw: &mut Raw) -> Instant {
 fn limits_are_described_as_they_were_set_and_survive_a_kill() {
     let mut broker = quick().start();
     let mut raw = broker.connect();
-    let rate = ("producer_byte_rate", Some(1024.5));
+    let rate = ("producer_byte_rate", Some(1024.0));
     assert_eq!(
         alter(&mut raw, &[("user", Some("alice"))], &[rate]),
         codes::NONE
@@ -110,7 +111,7 @@ fn limits_are_described_as_they_were_set_and_survive_a_kill() {
             assert_eq!(described(&mut raw, version, &[]).len(), 3, "{round}");
             assert_eq!(
                 described(&mut raw, version, &[("client-id", 1, None)]),
-                ["user=alice client-id=<default> producer_byte_rate=1024.5 request_percentage=50"]
+                ["user=alice client-id=<default> producer_byte_rate=1024 request_percentage=50"]
             );
             assert_eq!(
                 described(&mut raw, version, &[("ip", 0, Some("10.0.0.1"))]),
@@ -135,7 +136,7 @@ fn what_no_limit_can_be_is_refused() {
     let broker = quick().start();
     let mut raw = broker.connect();
     let rate = ("producer_byte_rate", Some(1.0));
-    let user = ("user", Some("u"));
+    let (user, ip) = (("user", Some("u")), ("ip", Some("10.0.0.1")));
     for (entity, op) in [
         (vec![], rate),
         (vec![("group", Some("g"))], rate),
@@ -151,6 +152,10 @@ fn what_no_limit_can_be_is_refused() {
         (vec![user], ("producer_byte_rate", Some(-1.0))),
         (vec![user], ("producer_byte_rate", Some(f64::NAN))),
         (vec![user], ("producer_byte_rate", Some(f64::INFINITY))),
+        (vec![user], ("producer_byte_rate", Some(0.5))),
+        (vec![user], ("consumer_byte_rate", Some(1e19))),
+        (vec![ip], ("connection_creation_rate", Some(1.5))),
+        (vec![ip], ("connection_creation_rate", Some(3e9))),
     ] {
         assert_eq!(
             alter(&mut raw, &entity, &[op]),
@@ -159,6 +164,26 @@ fn what_no_limit_can_be_is_refused() {
         );
     }
     assert_eq!(described(&mut raw, 1, &[]).len(), 0);
+}
+
+#[test]
+fn an_address_is_the_same_in_whatever_form_it_is_written() {
+    let broker = quick().start();
+    let mut raw = broker.connect();
+    let limit = |rate| [("connection_creation_rate", rate)];
+    let entity = |form| [("ip", Some(form))];
+    for (form, short) in [("0:0::0:1", "::1"), ("::ffff:10.0.0.1", "10.0.0.1")] {
+        assert_eq!(
+            alter(&mut raw, &entity(form), &limit(Some(7.0))),
+            codes::NONE
+        );
+        let expected = [format!("ip={short} connection_creation_rate=7")];
+        for asked in [form, short] {
+            assert_eq!(described(&mut raw, 1, &[("ip", 0, Some(asked))]), expected);
+        }
+        assert_eq!(alter(&mut raw, &entity(short), &limit(None)), codes::NONE);
+        assert!(described(&mut raw, 1, &[]).is_empty());
+    }
 }
 
 #[test]
@@ -297,6 +322,103 @@ fn topics_beyond_the_rate_of_changes_are_refused_to_new_clients_and_late_for_old
     let request = requests::create_partitions("m1", 9);
     let answer = third.call::<CreatePartitionsRequest>(3, &request);
     assert_eq!(answer.results[0].error_code, refused);
+}
+
+#[test]
+fn what_creates_nothing_costs_nothing_and_nobody_waits_where_nothing_was_refused() {
+    let broker = quick().start();
+    let mut raw = broker.connect();
+    create_topic(&mut raw, "there", 1, &[]);
+    let rate = [("controller_mutation_rate", Some(1.0))];
+    assert_eq!(
+        alter(&mut raw, &[("user", Some("ANONYMOUS"))], &rate),
+        codes::NONE
+    );
+    let mut create = |topic| {
+        let request = requests::create_topics(vec![topic]);
+        let answer = raw.call::<CreateTopicsRequest>(7, &request);
+        (answer.topics[0].error_code, answer.throttle_time_ms)
+    };
+    // Each of these alone would use up the rate.
+    let exists = create(requests::topic("there", 500, &[]));
+    assert_eq!(exists, (codes::TOPIC_ALREADY_EXISTS, 0));
+    let unnamed = create(requests::topic("no/name", 500, &[]));
+    assert_eq!(unnamed, (codes::INVALID_TOPIC, 0));
+    let wrong = create(requests::topic("wrong", 500, &[("no.such.key", "1")]));
+    assert_eq!(wrong, (codes::INVALID_CONFIG, 0));
+    // The rate may be overdrawn once: that is not refused, and so held up only later.
+    assert_eq!(create(requests::topic("new", 500, &[])), (codes::NONE, 0));
+    let (code, told) = create(requests::topic("newer", 1, &[]));
+    assert_eq!(code, THROTTLING_QUOTA_EXCEEDED);
+    assert!(told > 400_000, "{told}");
+    // What exists is still said to exist.
+    let mut second = broker.connect();
+    let request = requests::create_topics(vec![requests::topic("there", 1, &[])]);
+    let answer = second.call::<CreateTopicsRequest>(7, &request);
+    assert_eq!(answer.topics[0].error_code, codes::TOPIC_ALREADY_EXISTS);
+}
+
+#[test]
+fn topics_that_are_made_by_asking_for_them_count_as_well() {
+    let broker = quick().set("num.partitions", "500").start();
+    let mut raw = broker.connect();
+    let rate = [("controller_mutation_rate", Some(1.0))];
+    assert_eq!(
+        alter(&mut raw, &[("user", Some("ANONYMOUS"))], &rate),
+        codes::NONE
+    );
+    let mut ask = |name| {
+        let mut request = requests::metadata(9, &[name]);
+        request.allow_auto_topic_creation = true;
+        raw.call::<MetadataRequest>(9, &request).topics[0].error_code
+    };
+    assert_eq!(ask("first"), codes::NONE);
+    assert_eq!(ask("second"), codes::UNKNOWN_TOPIC_OR_PARTITION);
+    assert_eq!(ask("first"), codes::NONE);
+}
+
+#[test]
+fn an_answer_that_cannot_tell_a_throttle_time_is_followed_by_the_same_silence() {
+    let broker = quick().start();
+    let mut raw = broker.connect();
+    let percent = [("request_percentage", Some(0.000_1))];
+    assert_eq!(
+        alter(&mut raw, &[("client-id", Some("busy"))], &percent),
+        codes::NONE
+    );
+    // One that has taken too much, and is over its first silence.
+    let used_up = || {
+        let mut busy = broker.connect().as_client("busy");
+        answered_at(&mut busy);
+        answered_at(&mut busy);
+        busy
+    };
+    let silence = Duration::from_millis(500);
+    for old in [true, false] {
+        let mut busy = used_up();
+        let told = if old {
+            busy.call::<ListGroupsRequest>(0, &ListGroupsRequest::default());
+            None
+        } else {
+            let mut request = OffsetDeleteRequest::default();
+            request.group_id = "nobody's".into();
+            Some(
+                busy.call::<OffsetDeleteRequest>(0, &request)
+                    .throttle_time_ms,
+            )
+        };
+        let answered = Instant::now();
+        let behind = answered_at(&mut busy) - answered;
+        assert!(behind > silence, "{told:?}: {behind:?}");
+        assert!(told.is_none_or(|ms| ms > 500), "{told:?}");
+    }
+    let mut busy = used_up();
+    let versions = busy.call::<ApiVersionsRequest>(2, &ApiVersionsRequest::default());
+    assert!(
+        versions.throttle_time_ms > 500,
+        "{}",
+        versions.throttle_time_ms
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 """Real clients behind TLS, certificates of their own, and logins; and what each says when it is refused.
 
     secure.py            every client
-    secure.py CLIENT...  some of them: java confluent kafka-python franz-go kafkajs
+    secure.py CLIENT...  some of them: java confluent kafka-python franz-go kafkajs, and least: a group and a transaction
+                         with exactly the rules they need
 
 The certificates and tokens are made by openssl at each run; users are made by kafka-configs.
 """
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 
+from access import Tools
 from harness import CACHE, HERE, Broker, Tally, free_port, java
 
 WITHIN_S = 600
@@ -214,6 +216,63 @@ def cases(broker, pki):
     yield "a stranger's client certificate", False, case("MTLS", **identity("impostor"))
 
 
+class Ruled(Secured):
+    """The same where nobody but the one who sets it up may do anything without a rule."""
+
+    def _seawall(self):
+        sets = ["authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users=User:ANONYMOUS"]
+        return super()._seawall() + [word for setting in sets for word in ("--set", setting)]
+
+
+# What a member of a group that writes in a transaction needs: the words of kafka-acls, and the code of a refusal without it.
+LEAST = [
+    (("--operation", "Read", "--topic", "orders"), "TOPIC_AUTHORIZATION_FAILED"),
+    (("--operation", "Read", "--group", "books"), "GROUP_AUTHORIZATION_FAILED"),
+    (("--operation", "Write", "--topic", "ledger"), "TOPIC_AUTHORIZATION_FAILED"),
+    (("--operation", "Write", "--transactional-id", "till"), "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+]
+
+
+def least(pki, scratch, tally):
+    """A group and a transaction with exactly the rules they need, and with each of them left out."""
+    broker = Ruled(pki)
+    try:
+        make_user(broker, tally)
+        tools = Tools(broker)
+        for topic in ("orders", "ledger"):
+            tools.topic(topic)
+        allow = lambda words: tools.acls("--add", "--allow-principal", f"User:{USER}", *words)
+        revoke = lambda words: tools.acls("--remove", "--force", "--allow-principal", f"User:{USER}", *words)
+        for words, _ in LEAST:
+            allow(words)
+        tally.add("exactly the rules that are needed", carried(broker, pki, scratch))
+        for words, refusal in LEAST:
+            revoke(words)
+            text = carried(broker, pki, scratch)
+            missing = None if text and refusal in text else f"not {refusal!r}: {text}"
+            tally.add(f"without {' '.join(words[1:])}", missing)
+            allow(words)
+        tally.add("the rules are there again", carried(broker, pki, scratch))
+        broker.stop()
+    except BaseException:
+        broker.discard()
+        raise
+
+
+def carried(broker, pki, scratch):
+    """None, or why one record did not get from one topic to the other."""
+    case = {"bootstrap": f"localhost:{broker.ports['SECURE']}", "protocol": "SASL_SSL", "ca": pki.path("ca.pem"),
+            "mechanism": "SCRAM-SHA-512", "user": USER, "password": PASSWORD, "plain": broker.address, "source": "orders",
+            "sink": "ledger", "group": "books", "id": "till"}
+    path = os.path.join(scratch, "least")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\t".join(f"{key}={value}" for key, value in case.items()))
+    command = [os.path.join(CACHE, "venv", "bin", "python"), os.path.join(HERE, "python", "least.py"), path]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN_S, check=False)
+    text = done.stdout.decode(errors="replace").strip()
+    return None if text == "ok" else text or done.stderr.decode(errors="replace")[-600:]
+
+
 def commands():
     python = [os.path.join(CACHE, "venv", "bin", "python"), os.path.join(HERE, "python", "secure.py")]
     return {
@@ -285,6 +344,8 @@ def main():
         except BaseException:
             broker.discard()
             raise
+        if not sys.argv[1:] or "least" in sys.argv[1:]:
+            least(pki, scratch, tally)
     return tally.close()
 
 

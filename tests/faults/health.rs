@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 
 use seawall_faultfs::{Call, Fault, FaultFs, Standing};
 use seawall_testkit::calls::create_topic;
+use seawall_testkit::kafka_wire::{CreateAclsRequest, DescribeAclsRequest, create_acls_request};
 use seawall_testkit::manager::Manager;
 use seawall_testkit::metrics::{Answer, get, scrape, value};
 use seawall_testkit::wait::{self, SOON};
-use seawall_testkit::{Broker, tempfile};
+use seawall_testkit::{Broker, Raw, tempfile};
 use serde_json::Value;
 
 use super::writer::Writer;
@@ -84,6 +85,62 @@ fn health_and_metrics_are_told_while_every_volume_hangs() {
         health(&broker)["status"] == "ok"
     });
     assert!(value(&scrape(broker.admin()), age) < value(&metrics, age));
+}
+
+fn rule(topic: &str) -> CreateAclsRequest {
+    let mut rule = create_acls_request::AclCreation::default();
+    rule.resource_type = 2;
+    rule.resource_pattern_type = 3;
+    rule.resource_name = topic.into();
+    rule.principal = "User:*".into();
+    rule.host = "*".into();
+    rule.operation = 3;
+    rule.permission_type = 3;
+    let mut request = CreateAclsRequest::default();
+    request.creations = vec![rule];
+    request
+}
+
+/// How many rules there are, as a client is told.
+fn rules(raw: &mut Raw) -> usize {
+    let mut request = DescribeAclsRequest::default();
+    request.resource_type_filter = 1;
+    request.pattern_type_filter = 1;
+    request.resource_name_filter = None;
+    request.principal_filter = None;
+    request.host_filter = None;
+    request.operation = 1;
+    request.permission_type = 1;
+    let answer = raw.call::<DescribeAclsRequest>(3, &request);
+    assert_eq!(answer.error_code, codes::NONE);
+    answer.resources.len()
+}
+
+#[test]
+fn rules_are_listed_counted_and_asked_while_a_change_of_them_hangs() {
+    let class = "org.apache.kafka.metadata.authorizer.StandardAuthorizer";
+    let (fs, broker) = mounted(|setup| {
+        setup
+            .set("authorizer.class.name", class)
+            .set("super.users", "User:ANONYMOUS")
+            .set("num.network.threads", "1")
+    });
+    let mut changes = broker.connect();
+    let added = changes.call::<CreateAclsRequest>(3, &rule("one"));
+    assert_eq!(added.results[0].error_code, codes::NONE);
+    let hang = fs.order(Call::Rename, "", Fault::Hang);
+    let waiting = changes.send::<CreateAclsRequest>(3, &rule("two"));
+    hang.wait_for_hits(1, SOON);
+    // The only event loop and the side door.
+    let mut raw = broker.connect();
+    assert_eq!(rules(&mut raw), 1, "what is not durable does not hold");
+    assert_eq!(page(&broker, "/healthz").status, 200);
+    let counted = value(&scrape(broker.admin()), "seawall_acl_rules");
+    assert_eq!(counted, Some(1.0));
+    hang.lift();
+    let added = changes.receive::<CreateAclsRequest>(3, waiting);
+    assert_eq!(added.results[0].error_code, codes::NONE);
+    assert_eq!(rules(&mut raw), 2);
 }
 
 #[test]

@@ -168,7 +168,9 @@ impl Group {
             if let Ok(partition) = &part.partition {
                 let watched = self.dir.watchdog.watch(self.watched(place), Call::Read);
                 let began = Instant::now();
+                let work = self.round.ask.work();
                 let row = self.round.read_part(part, partition);
+                drop(work);
                 self.dir.counts.reads.took(began.elapsed());
                 let bytes = row.records.as_ref().map_or(0, bytes::Bytes::len);
                 self.dir.counts.read_bytes.add(bytes as u64);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::member::{AWAY, Member, Pattern};
-use super::{Consumer, ConsumerLimits, MemberId, Partitions, TopicLookup};
+use super::{Consumer, ConsumerLimits, MemberId, Partitions, TopicLookup, View};
 use crate::groups::consumer::Assignor;
 use crate::groups::effects::Effects;
 use crate::groups::error::GroupError;
@@ -34,6 +34,8 @@ pub(crate) struct Heartbeat {
     pub(crate) names: Option<BTreeSet<Arc<str>>>,
     /// Those that match; empty for none.
     pub(crate) regex: Option<Arc<str>>,
+    /// What it may see; patterns match nothing else.
+    pub(crate) view: Arc<dyn View>,
     /// How it would have partitions assigned.
     pub(crate) assignor: Option<Arc<str>>,
     /// What it has.
@@ -235,6 +237,7 @@ impl Heartbeat {
         if let Some(names) = &self.names {
             member.names.clone_from(names);
         }
+        member.view = Some(Arc::clone(&self.view));
         member.client_id = Arc::clone(&self.client_id);
         member.client_host = Arc::clone(&self.client_host);
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 use seawall_storage::TopicId;
 
-use super::{Assignor, Partitions};
+use super::{Assignor, Partitions, Sight, TopicLookup, View};
 use crate::groups::classic::Protocol;
 use crate::groups::error::GroupError;
 
@@ -78,7 +78,11 @@ pub(super) struct Member {
     /// Topics that it names.
     pub(super) names: BTreeSet<Arc<str>>,
     pub(super) pattern: Option<Pattern>,
-    /// Topics that the pattern matches.
+    /// What it may see; not known between a restart and its next heartbeat.
+    pub(super) view: Option<Arc<dyn View>>,
+    /// How it saw the topics when they were matched.
+    pub(super) sight: Option<Sight>,
+    /// Topics that the pattern matches and the member may see.
     pub(super) matched: BTreeSet<Arc<str>>,
     pub(super) assignor: Option<Assignor>,
     pub(super) epoch: i32,
@@ -104,6 +108,8 @@ impl Member {
             rebalance_timeout: Duration::ZERO,
             names: BTreeSet::new(),
             pattern: None,
+            view: None,
+            sight: None,
             matched: BTreeSet::new(),
             assignor: None,
             epoch: 0,
@@ -115,6 +121,31 @@ impl Member {
             revoke_by: None,
             classic: None,
         }
+    }
+
+    /// Whether it has a pattern and may see other topics than when that was matched.
+    pub(super) fn sees_anew(&self) -> bool {
+        let sight = self.view.as_ref().map(|view| view.sight());
+        self.pattern.is_some() && sight.is_some() && sight != self.sight
+    }
+
+    /// Matches its pattern with what there is and what it may see. Where that is not known, nothing is new to it.
+    pub(super) fn match_topics(&mut self, topics: &dyn TopicLookup) {
+        let sight = self.view.as_ref().map(|view| view.sight());
+        let sees = |name: &Arc<str>| match &self.view {
+            Some(view) => view.sees(name),
+            None => self.matched.contains(name),
+        };
+        self.matched = match &self.pattern {
+            None => BTreeSet::new(),
+            Some(pattern) => {
+                let names = topics.names().into_iter();
+                names
+                    .filter(|name| pattern.matches(name) && sees(name))
+                    .collect()
+            }
+        };
+        self.sight = sight;
     }
 
     pub(super) fn reads(&self, topic: &str) -> bool {

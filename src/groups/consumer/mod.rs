@@ -31,6 +31,8 @@ pub(crate) use heartbeat::{Beaten, Heartbeat};
 pub(crate) use record::ConsumerRecord;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,6 +56,18 @@ pub(crate) trait TopicLookup {
     fn name_of(&self, id: TopicId) -> Option<Arc<str>>;
     /// All names, in no order.
     fn names(&self) -> Vec<Arc<str>>;
+}
+
+/// As whom, from where, and by which version of the rules somebody sees topics.
+pub(crate) type Sight = (Arc<str>, IpAddr, u64);
+
+/// What a member may see of the topics. It stays with the member, for a pattern is matched whenever topics change and
+/// not only while its member is asking.
+pub(crate) trait View: fmt::Debug + Send + Sync {
+    /// Whether that topic may be shown to it.
+    fn sees(&self, topic: &str) -> bool;
+    /// Another one whenever it may see other topics.
+    fn sight(&self) -> Sight;
 }
 
 /// What holds for all groups.

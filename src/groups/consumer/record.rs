@@ -213,6 +213,8 @@ impl MemberRecord {
             rebalance_timeout,
             names: self.topics,
             pattern,
+            view: None,
+            sight: None,
             matched: self.matched,
             assignor: self.assignor.as_deref().and_then(Assignor::of_name),
             epoch: self.epoch,

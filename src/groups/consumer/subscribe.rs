@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::member::{Member, Pattern};
+use super::member::Member;
 use super::{Consumer, Known, MemberId, TopicLookup};
 use crate::groups::effects::Effects;
 
@@ -18,8 +18,8 @@ impl Consumer {
     ) {
         let known = self.members.contains_key(id);
         let pattern = |m: &Member| m.pattern.as_ref().map(|p| Arc::clone(&p.text));
-        if !known || pattern(&member) != pattern(before) {
-            member.matched = matched(member.pattern.as_ref(), topics);
+        if !known || pattern(&member) != pattern(before) || member.sees_anew() {
+            member.match_topics(topics);
         }
         let resubscribed = !known
             || member.names != before.names
@@ -57,7 +57,7 @@ impl Consumer {
         self.topics_version = Some(version);
         if !same {
             for member in self.members.values_mut().filter(|m| m.pattern.is_some()) {
-                member.matched = matched(member.pattern.as_ref(), topics);
+                member.match_topics(topics);
             }
         }
         let read: BTreeSet<&Arc<str>> = self
@@ -92,12 +92,4 @@ impl Consumer {
 
 fn size(partitions: i32) -> usize {
     usize::try_from(partitions).unwrap_or(0)
-}
-
-fn matched(pattern: Option<&Pattern>, topics: &dyn TopicLookup) -> BTreeSet<Arc<str>> {
-    let Some(pattern) = pattern else {
-        return BTreeSet::new();
-    };
-    let names = topics.names().into_iter();
-    names.filter(|name| pattern.matches(name)).collect()
 }

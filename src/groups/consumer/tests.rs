@@ -37,6 +37,20 @@ impl TopicLookup for Lookup {
     }
 }
 
+/// A member that may not see some topics, by a version of the rules.
+#[derive(Debug)]
+struct Sees(u64, &'static [&'static str]);
+
+impl View for Sees {
+    fn sees(&self, topic: &str) -> bool {
+        !self.1.contains(&topic)
+    }
+
+    fn sight(&self) -> Sight {
+        ("u".into(), [127, 0, 0, 1].into(), self.0)
+    }
+}
+
 fn id(number: usize) -> TopicId {
     TopicId(uuid::Uuid::from_u128(number as u128 + 1))
 }
@@ -80,6 +94,7 @@ fn staying(member: &str, epoch: i32, owned: Option<Partitions>) -> Heartbeat {
         rebalance_timeout: None,
         names: None,
         regex: None,
+        view: Arc::new(Sees(0, &[])),
         assignor: None,
         owned,
     }
@@ -339,6 +354,46 @@ fn subscriptions_follow_the_topics_and_their_expression() {
         world.beat(&nowhere).unwrap().assignment,
         Some(Partitions::new())
     );
+}
+
+/// The names that the pattern of a member means.
+fn matched(world: &World, member: &str) -> Vec<String> {
+    let matched = &world.group.members[member].matched;
+    matched.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_expression_matches_what_its_member_may_see_whoever_makes_the_group_look_again() {
+    let mut world = World::new(1);
+    let with = |member, view| Heartbeat {
+        names: None,
+        regex: Some("t.*".into()),
+        view: Arc::new(view),
+        ..joining(member)
+    };
+    world.topics = Lookup(1, vec![1, 1]);
+    world.beat(&with("a", Sees(0, &["t1", "t3"]))).unwrap();
+    assert_eq!(matched(&world, "a"), ["t0"]);
+    // Another member's heartbeat finds that the topics have changed.
+    world.topics = Lookup(2, vec![1, 1, 1, 1]);
+    world.beat(&with("b", Sees(0, &[]))).unwrap();
+    assert_eq!(matched(&world, "a"), ["t0", "t2"]);
+    assert_eq!(matched(&world, "b"), ["t0", "t1", "t2", "t3"]);
+    // After a restart nobody has said who they are: nothing is new to them, and what is gone is gone.
+    let mut back = Consumer::from_record(limits(), world.group.record(), world.now);
+    std::mem::swap(&mut world.group, &mut back);
+    world.topics = Lookup(3, vec![1, 1, 1, 1, 1]);
+    world.beat(&with("c", Sees(0, &[]))).unwrap();
+    assert_eq!(matched(&world, "a"), ["t0", "t2"]);
+    assert_eq!(matched(&world, "c").len(), 5);
+    // With its next heartbeat it is known again, and by other rules it sees something else.
+    let epoch = world.group.members["a"].epoch;
+    let beat = Heartbeat {
+        view: Arc::new(Sees(1, &["t0"])),
+        ..staying("a", epoch, None)
+    };
+    world.beat(&beat).unwrap();
+    assert_eq!(matched(&world, "a"), ["t1", "t2", "t3", "t4"]);
 }
 
 #[test]

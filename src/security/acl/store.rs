@@ -5,8 +5,11 @@
 //! # Invariants
 //! A1. A check sees only rules that are durable.
 //! A2. One change at a time; it is whole on disk or not at all.
+//! A3. Reading waits for no disk: only changes take the lock.
+//! A4. A change that is acknowledged is on disk, also where an earlier one failed halfway: the file is
+//!     not taken to say what memory says until a write has succeeded again.
 //!
-//! Threads: `load` takes no lock. A change blocks on the disk, and belongs on a `state-*` thread.
+//! Threads: everything that reads takes no lock. A change blocks on the disk, and belongs on a `state-*` thread.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -64,8 +67,40 @@ pub(crate) struct RuleStore {
     disk: Arc<dyn Disk>,
     claim: Option<Arc<DirClaim>>,
     path: PathBuf,
-    rules: Mutex<BTreeSet<Rule>>,
-    index: ArcSwap<Index>,
+    changes: Mutex<Writing>,
+    published: ArcSwap<Published>,
+}
+
+/// What a change knows of the file.
+#[derive(Default)]
+struct Writing {
+    /// A write has failed since the last one that succeeded: what the file says is not known (A4).
+    unsure: bool,
+}
+
+/// The rules that hold, and how checks find them.
+pub(crate) struct Published {
+    rules: BTreeSet<Rule>,
+    /// For checks.
+    pub(crate) index: Index,
+    /// Another one with every change.
+    pub(crate) version: u64,
+}
+
+impl Published {
+    fn new(rules: BTreeSet<Rule>, version: u64) -> Self {
+        let index = Index::new(&rules);
+        Self {
+            rules,
+            index,
+            version,
+        }
+    }
+
+    fn matching(&self, filter: &Filter) -> Vec<Rule> {
+        let rules = self.rules.iter();
+        rules.filter(|rule| filter.matches(rule)).cloned().collect()
+    }
 }
 
 impl RuleStore {
@@ -85,26 +120,24 @@ impl RuleStore {
             disk,
             claim,
             path,
-            index: ArcSwap::from_pointee(Index::new(&rules)),
-            rules: Mutex::new(rules),
+            changes: Mutex::default(),
+            published: ArcSwap::from_pointee(Published::new(rules, 0)),
         })
     }
 
-    /// The rules for checks; lock-free.
-    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<Index>> {
-        self.index.load()
+    /// The rules as they hold; lock-free.
+    pub(crate) fn load(&self) -> arc_swap::Guard<Arc<Published>> {
+        self.published.load()
     }
 
-    /// How many rules there are.
+    /// How many rules there are; lock-free.
     pub(crate) fn len(&self) -> usize {
-        self.rules.lock().len()
+        self.published.load().rules.len()
     }
 
-    /// The rules that a filter means, in order.
+    /// The rules that a filter means, in order; lock-free.
     pub(crate) fn matching(&self, filter: &Filter) -> Vec<Rule> {
-        let rules = self.rules.lock();
-        let matching = rules.iter().filter(|rule| filter.matches(rule));
-        matching.cloned().collect()
+        self.published.load().matching(filter)
     }
 
     /// Adds rules; one that is there already stays.
@@ -112,13 +145,13 @@ impl RuleStore {
     /// # Errors
     /// See [`ChangeError`]; none was added.
     pub(crate) fn add(&self, new: &[Rule]) -> Result<(), ChangeError> {
-        let mut rules = self.rules.lock();
-        let mut changed = rules.clone();
+        let mut writing = self.changes.lock();
+        let mut changed = self.published.load().rules.clone();
         changed.extend(new.iter().cloned());
         if changed.len() > RULES_MAX {
             return Err(ChangeError::TooMany);
         }
-        self.publish(&mut rules, changed)
+        self.publish(&mut writing, changed)
     }
 
     /// Removes what filters mean, and tells what that was, by filter.
@@ -126,27 +159,21 @@ impl RuleStore {
     /// # Errors
     /// See [`ChangeError`]; none was removed.
     pub(crate) fn remove(&self, filters: &[Filter]) -> Result<Vec<Vec<Rule>>, ChangeError> {
-        let mut rules = self.rules.lock();
-        let matching = |filter: &Filter| {
-            let matching = rules.iter().filter(|rule| filter.matches(rule));
-            matching.cloned().collect::<Vec<Rule>>()
-        };
+        let mut writing = self.changes.lock();
+        let before = self.published.load_full();
+        let matching = |filter: &Filter| before.matching(filter);
         let removed: Vec<Vec<Rule>> = filters.iter().map(matching).collect();
-        let mut left = rules.clone();
+        let mut left = before.rules.clone();
         for rule in removed.iter().flatten() {
             left.remove(rule);
         }
-        self.publish(&mut rules, left)?;
+        self.publish(&mut writing, left)?;
         Ok(removed)
     }
 
-    /// A1, A2.
-    fn publish(
-        &self,
-        rules: &mut BTreeSet<Rule>,
-        changed: BTreeSet<Rule>,
-    ) -> Result<(), ChangeError> {
-        if changed == *rules {
+    /// A1, A2, A4.
+    fn publish(&self, writing: &mut Writing, changed: BTreeSet<Rule>) -> Result<(), ChangeError> {
+        if changed == self.published.load().rules && !writing.unsure {
             return Ok(());
         }
         if self.claim.as_ref().is_some_and(|claim| !claim.is_fresh()) {
@@ -154,11 +181,14 @@ impl RuleStore {
         }
         let file = File { acls: changed };
         if let Err(error) = state_file::store(&*self.disk, &self.path, &file) {
+            writing.unsure = true;
             log::error!("{error}");
             return Err(ChangeError::State);
         }
-        self.index.store(Arc::new(Index::new(&file.acls)));
-        *rules = file.acls;
+        writing.unsure = false;
+        let version = self.published.load().version + 1;
+        self.published
+            .store(Arc::new(Published::new(file.acls, version)));
         Ok(())
     }
 }

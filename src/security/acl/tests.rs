@@ -1,10 +1,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::filter::{Filter, NameFilter};
 use super::index::{Index, Question};
 use super::rule::{Operation, PatternType, Permission, ResourceType, Rule};
 use super::store::RuleStore;
 use crate::cluster::state_file::real_disk;
+use crate::cluster::test_disk::{Fault, TestDisk};
 use crate::security::quota::QuotaStore;
 
 fn rule(
@@ -24,6 +26,20 @@ fn rule(
 }
 
 const HOME: &str = "10.0.0.1";
+
+/// The filter that means one rule.
+fn exactly(rule: &Rule) -> Filter {
+    Filter {
+        resource: Some(rule.resource),
+        name: Some(rule.name.clone()),
+        pattern: NameFilter::Pattern(rule.pattern),
+        principal: Some(rule.principal.clone()),
+        host: Some(rule.host.clone()),
+        operation: Some(rule.operation),
+        permission: Some(rule.permission),
+        never: false,
+    }
+}
 
 fn may(index: &Index, user: &str, host: &str, operation: Operation, name: &str) -> bool {
     let host: IpAddr = host.parse().unwrap();
@@ -221,11 +237,33 @@ fn a_rule_that_could_not_be_stored_does_not_hold() {
     std::fs::remove_dir_all(&place).unwrap();
     let other = rule((Literal, "u"), ("User:a", "*"), (Allow, Read));
     store.add(&[other]).unwrap_err();
-    assert!(may(&store.load(), "a", HOME, Read, "t"));
-    assert!(!may(&store.load(), "a", HOME, Read, "u"));
+    assert!(may(&store.load().index, "a", HOME, Read, "t"));
+    assert!(!may(&store.load().index, "a", HOME, Read, "u"));
     assert_eq!(store.len(), 1);
-    let kept: Arc<Index> = Arc::clone(&store.load());
-    assert!(may(&kept, "a", HOME, Read, "t"));
+    let kept = Arc::clone(&store.load());
+    assert!(may(&kept.index, "a", HOME, Read, "t"));
+}
+
+/// The file has its new content when the sync of its directory fails, and memory has the old one.
+#[test]
+fn a_rule_that_is_deleted_after_a_half_failed_change_is_gone_after_a_restart_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = TestDisk::default();
+    let open = || RuleStore::open(Arc::new(disk.clone()), dir.path(), None).unwrap();
+    let store = open();
+    let kept = rule((Literal, "t"), ("User:a", "*"), (Allow, Read));
+    store.add(&[kept]).unwrap();
+    let half = rule((Literal, "u"), ("User:a", "*"), (Allow, Read));
+    disk.fail_at(4, Fault::Once);
+    store.add(std::slice::from_ref(&half)).unwrap_err();
+    assert!(disk.has_failed());
+    assert_eq!(open().len(), 2, "the rename was done");
+    disk.heal();
+    assert_eq!(store.remove(&[exactly(&half)]).unwrap(), [vec![]]);
+    assert_eq!(open().len(), 1, "what was acknowledged holds");
+    disk.heal();
+    store.remove(&[exactly(&half)]).unwrap();
+    assert!(disk.steps().is_empty(), "nothing is unsure any more");
 }
 
 /// Files as a disk or a hand may leave them: without a checksum, so that what is changed is read on.

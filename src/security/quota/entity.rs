@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 /// Longest name in an entity: what a Kafka string of an older version can hold.
 const NAME_BYTES_MAX: usize = 32_767;
 
+/// The largest long, as near as a double comes to it.
+const LONG_MAX: f64 = 9_223_372_036_854_775_807.0;
+/// A number this near above a whole one is meant to be it.
+const FRACTION_MAX: f64 = 1e-6;
+
 /// What is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,6 +48,26 @@ impl QuotaKind {
             Self::RequestPercentage => "request_percentage",
             Self::ControllerMutationRate => "controller_mutation_rate",
             Self::ConnectionCreationRate => "connection_creation_rate",
+        }
+    }
+
+    /// Whether it can be limited to this: Kafka keeps bytes as a long, connections as an int, the others as doubles.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub(crate) fn check(self, limit: f64) -> Result<(), EntityError> {
+        let whole_up_to = match self {
+            Self::ProducerByteRate | Self::ConsumerByteRate => Some(LONG_MAX),
+            Self::ConnectionCreationRate => Some(f64::from(i32::MAX)),
+            Self::RequestPercentage | Self::ControllerMutationRate => None,
+        };
+        if !limit.is_finite() || limit <= 0.0 {
+            return Err(EntityError::BadValue(self.name()));
+        }
+        match whole_up_to {
+            Some(most) if limit > most => Err(EntityError::TooLarge(self.name())),
+            Some(_) if limit % 1.0 > FRACTION_MAX => Err(EntityError::Fraction(self.name())),
+            _ => Ok(()),
         }
     }
 
@@ -96,6 +121,10 @@ pub(crate) enum EntityError {
     WrongKey(String),
     /// A limit that is no positive number.
     BadValue(&'static str),
+    /// A limit beyond what its kind can be.
+    TooLarge(&'static str),
+    /// A limit that is to be a whole number.
+    Fraction(&'static str),
 }
 
 impl fmt::Display for EntityError {
@@ -123,11 +152,29 @@ impl fmt::Display for EntityError {
                 key.escape_debug()
             ),
             Self::BadValue(key) => write!(f, "Quota {key} must be greater than 0"),
+            Self::TooLarge(key) => write!(f, "Proposed value for {key} is too large"),
+            Self::Fraction(key) => write!(f, "{key} cannot be a fractional value."),
         }
     }
 }
 
+/// An address as connections have it: one text for each, IPv4 in its short form. What is none stays as it is.
+pub(crate) fn canonical_ip(name: &str) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(ip) => ip.to_canonical().to_string(),
+        Err(_) => name.to_owned(),
+    }
+}
+
 impl Entity {
+    /// The same, its address as connections have it.
+    pub(crate) fn canonical(mut self) -> Self {
+        if let Some(Name::Of(ip)) = &mut self.ip {
+            *ip = canonical_ip(ip);
+        }
+        self
+    }
+
     /// Adds a part as the wire has it; no name is the default.
     ///
     /// # Errors
@@ -147,6 +194,7 @@ impl Entity {
             Some(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
                 return Err(EntityError::BadName);
             }
+            Some(name) if kind == "ip" => Name::Of(canonical_ip(name)),
             Some(name) => Name::Of(name.to_owned()),
         };
         *place = Some(name);

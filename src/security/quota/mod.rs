@@ -11,7 +11,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entity::{Entity, EntityError, QuotaKind};
+pub(crate) use entity::{Entity, EntityError, QuotaKind, canonical_ip};
 pub(crate) use meter::Window;
 pub(crate) use quotas::{Client, Mutations, Quotas, millis};
 #[cfg(test)]

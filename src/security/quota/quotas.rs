@@ -8,10 +8,11 @@
 //!     and beyond the most there can be all newcomers share one.
 //! M2. Where no limit is set, nothing is measured: a request costs one relaxed load.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -48,10 +49,6 @@ pub(crate) struct Quotas {
     store: QuotaStore,
     window: Window,
     mutation_window: Window,
-    /// Whether there is any limit for clients (M2).
-    has_limits: AtomicBool,
-    /// Whether there is any limit for addresses.
-    limits_addresses: AtomicBool,
     meters: Mutex<Meters>,
     /// Answers that told of a throttle time, by kind.
     throttled: [AtomicU64; 5],
@@ -92,27 +89,13 @@ impl Quotas {
 
     /// The window of client quotas, and that of controller mutations.
     pub(crate) fn new(store: QuotaStore, window: Window, mutation_window: Window) -> Self {
-        let quotas = Self {
+        Self {
             store,
             window,
             mutation_window,
-            has_limits: AtomicBool::new(false),
-            limits_addresses: AtomicBool::new(false),
             meters: Mutex::default(),
             throttled: Default::default(),
-        };
-        quotas.note_limits();
-        quotas
-    }
-
-    fn note_limits(&self) {
-        let table = self.store.load();
-        let of_addresses = |(entity, _): (&super::Entity, _)| entity.ip.is_some();
-        let addresses = table.0.iter().filter(|row| of_addresses(*row)).count();
-        self.limits_addresses
-            .store(addresses > 0, Ordering::Relaxed);
-        self.has_limits
-            .store(table.0.len() > addresses, Ordering::Relaxed);
+        }
     }
 
     /// The limits as they stand.
@@ -125,14 +108,12 @@ impl Quotas {
     /// # Errors
     /// None was changed.
     pub(crate) fn alter(&self, alterations: &[Alteration]) -> Result<(), ChangeError> {
-        self.store.alter(alterations)?;
-        self.note_limits();
-        Ok(())
+        self.store.alter(alterations)
     }
 
     /// Whether any client has a limit (M2).
     pub(crate) fn has_limits(&self) -> bool {
-        self.has_limits.load(Ordering::Relaxed)
+        self.store.limits_clients()
     }
 
     /// How often each kind of limit held somebody up.
@@ -214,12 +195,13 @@ impl Quotas {
             quotas: self,
             counted: self.measure(client, QuotaKind::ControllerMutationRate),
             strict,
+            until: Cell::new(None),
         }
     }
 
     /// Whether an address may connect once more, or for how long to hold it up.
     pub(crate) fn connect(&self, address: IpAddr) -> Duration {
-        if !self.limits_addresses.load(Ordering::Relaxed) {
+        if !self.store.limits_addresses() {
             return Duration::ZERO;
         }
         let Some(limit) = self.store.load().of_ip(address) else {
@@ -301,34 +283,36 @@ pub(crate) struct Mutations<'a> {
     quotas: &'a Quotas,
     counted: Option<(f64, Arc<Mutex<Measure>>)>,
     strict: bool,
+    /// Until when the client is to be held up.
+    until: Cell<Option<Instant>>,
 }
 
 impl Mutations<'_> {
     /// Takes the right to create or delete so many partitions. Old clients get it always, and are held up
-    /// afterwards.
+    /// afterwards; new ones are held up where something was refused, as in Kafka.
     pub(crate) fn take(&self, partitions: usize) -> bool {
         let Some((limit, measure)) = &self.counted else {
             return true;
         };
         let (window, now) = (self.quotas.mutation_window, Instant::now());
         let tokens = &mut measure.lock().tokens;
-        if self.strict && !tokens.has_some(window, now, *limit) {
-            return false;
+        let is_refused = self.strict && !tokens.has_some(window, now, *limit);
+        if !is_refused {
+            tokens.take(window, now, (partitions as f64, *limit));
         }
-        tokens.take(window, now, (partitions as f64, *limit));
-        true
+        if is_refused || !self.strict {
+            let time = tokens.throttle(window, now, *limit);
+            self.until.set(now.checked_add(time));
+        }
+        !is_refused
     }
 
     /// How long the client is to be held up, in milliseconds.
     pub(crate) fn throttle_ms(&self) -> i32 {
-        let Some((limit, measure)) = &self.counted else {
+        let Some(until) = self.until.get() else {
             return 0;
         };
-        let window = self.quotas.mutation_window;
-        let time = measure
-            .lock()
-            .tokens
-            .throttle(window, Instant::now(), *limit);
+        let time = until.saturating_duration_since(Instant::now());
         let time = self.quotas.count(QuotaKind::ControllerMutationRate, time);
         millis(time)
     }

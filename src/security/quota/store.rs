@@ -11,6 +11,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -80,6 +81,9 @@ pub(crate) struct QuotaStore {
     path: PathBuf,
     changes: Mutex<()>,
     table: ArcSwap<Table>,
+    /// Whether the table has limits for clients, for addresses. Written with it, with `changes` held.
+    clients: AtomicBool,
+    addresses: AtomicBool,
 }
 
 impl QuotaStore {
@@ -95,14 +99,39 @@ impl QuotaStore {
         let path = cluster_dir.join(FILE);
         let file: Option<File> = state_file::load(&*disk, &path, FILE_BYTES_MAX)?;
         let rows = file.unwrap_or_default().quotas.into_iter();
-        let limits: Limits = rows.map(|row| (row.entity, row.limits)).collect();
-        Ok(Self {
+        let limits: Limits = rows
+            .map(|row| (row.entity.canonical(), row.limits))
+            .collect();
+        let store = Self {
             disk,
             claim,
             path,
             changes: Mutex::new(()),
-            table: ArcSwap::from_pointee(Table(limits)),
-        })
+            table: ArcSwap::default(),
+            clients: AtomicBool::new(false),
+            addresses: AtomicBool::new(false),
+        };
+        store.put(limits);
+        Ok(store)
+    }
+
+    /// Makes a table the one that counts.
+    fn put(&self, limits: Limits) {
+        let addresses = limits.keys().filter(|entity| entity.ip.is_some()).count();
+        let clients = limits.len() > addresses;
+        self.table.store(Arc::new(Table(limits)));
+        self.addresses.store(addresses > 0, Ordering::Relaxed);
+        self.clients.store(clients, Ordering::Relaxed);
+    }
+
+    /// Whether any client has a limit; a relaxed load.
+    pub(crate) fn limits_clients(&self) -> bool {
+        self.clients.load(Ordering::Relaxed)
+    }
+
+    /// Whether any address has a limit; a relaxed load.
+    pub(crate) fn limits_addresses(&self) -> bool {
+        self.addresses.load(Ordering::Relaxed)
     }
 
     /// The limits; lock-free.
@@ -149,7 +178,7 @@ impl QuotaStore {
             log::error!("{error}");
             return Err(ChangeError::State);
         }
-        self.table.store(Arc::new(Table(limits)));
+        self.put(limits);
         Ok(())
     }
 }

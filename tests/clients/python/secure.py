@@ -127,4 +127,5 @@ def main():
                 print(f"fail\t{number}\t{type(error).__name__}: {error}".replace("\n", " "), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

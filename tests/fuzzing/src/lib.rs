@@ -3,12 +3,11 @@
 //! Owns:     the targets, and how inputs are changed without coverage to guide it.
 //! Does not: say what is right. A target ends, without a panic and without taking memory that its input does not
 //!           account for; that is all.
-//!
-//! SASL messages become one more row of [`TARGETS`] where their decoder is.
 
 mod log_dir;
 pub mod mutate;
 mod requests;
+mod sasl;
 mod wire;
 
 pub use log_dir::template as log_dir_files;
@@ -23,7 +22,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub static TARGETS: [Target; 6] = [
+pub static TARGETS: [Target; 7] = [
     Target {
         name: "frame",
         run: wire::frame,
@@ -47,6 +46,10 @@ pub static TARGETS: [Target; 6] = [
     Target {
         name: "log_dir",
         run: log_dir::log_dir,
+    },
+    Target {
+        name: "sasl",
+        run: sasl::sasl,
     },
 ];
 

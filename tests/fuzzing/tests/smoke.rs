@@ -135,6 +135,20 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         let said = three().attribute_bits(codec).build();
         all.push(("batch", format!("codec-{codec}"), said.to_vec()));
     }
+    let logins: [(&str, u8, &[u8]); 5] = [
+        ("plain", 0, b"\0alice\0secret"),
+        ("first", 1, b"n,,n=alice,r=fyko+d2lbbFgONRv9qkxdawL"),
+        ("first-for-another", 1, b"y,a=a=2Cb,n=a=2Cb,r=x,ext=1"),
+        (
+            "final",
+            2,
+            b"c=biws,r=NONCE,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        ),
+        ("final-short", 2, b"c=biws,r=NONCE,p=AAAA"),
+    ];
+    for (name, kind, message) in logins {
+        all.push(("sasl", name.to_owned(), [&[kind], message].concat()));
+    }
     for (place, (path, content)) in log_dir_files().iter().enumerate() {
         let name = path
             .file_name()
