@@ -260,13 +260,6 @@ impl Partition {
         self.deleted.load(Ordering::Acquire)
     }
 
-    /// Counters of the commits.
-    pub fn commits(&self) -> (u64, u64) {
-        let stats = &self.gate.stats;
-        let flushes = stats.flushes.load(Ordering::Relaxed);
-        (flushes, stats.released.load(Ordering::Relaxed))
-    }
-
     /// Fetches that wait here.
     pub fn readers(&self) -> &Readers {
         &self.readers
