@@ -36,9 +36,9 @@ use seawall_committer::{
 };
 use seawall_planted::planted;
 use seawall_storage::{
-    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Swap,
-    Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, LogSync, Offset,
+    OpenError, OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop,
+    Swap, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -417,15 +417,22 @@ impl Partition {
             .watch(Arc::clone(self) as Arc<dyn Watched>, call)
     }
 
+    fn count_sync(&self, sync: LogSync) {
+        self.dir.counts.fsyncs.took(sync.took);
+        if sync.failed {
+            self.dir.counts.fsyncs_failed.add(1);
+        }
+    }
+
     fn roll(&self) -> Result<(), ChoreError> {
         let Some(_making_files) = self.making_files() else {
             return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
         };
         let plan = self.log.lock().roll_plan();
-        let rolled = match plan.run() {
+        let rolled = match plan.run_telling(&|sync| self.count_sync(sync)) {
             Err(RollError::NoSpace(_)) if self.frees_space() => {
                 self.dir.reserve.give_up();
-                plan.run()
+                plan.run_telling(&|sync| self.count_sync(sync))
             }
             other => other,
         };
@@ -456,7 +463,8 @@ impl Partition {
         let plan = self.log.lock().heal_plan();
         let plan =
             plan.ok_or_else(|| ChoreError::Failed(std::io::ErrorKind::Unsupported.into()))?;
-        let healed = plan.run().map_err(ChoreError::Failed)?;
+        let healed = plan.run_telling(&|sync| self.count_sync(sync));
+        let healed = healed.map_err(ChoreError::Failed)?;
         let mut log = self.log.lock();
         let loss = log.heal_done(healed);
         self.view.store(log.read_view());
@@ -529,9 +537,11 @@ impl CommitLog for Partition {
     fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
         let began = Instant::now();
         let synced = point.file.sync_data();
-        self.dir.counts.fsyncs.took(began.elapsed());
+        self.count_sync(LogSync {
+            took: began.elapsed(),
+            failed: synced.is_err(),
+        });
         if synced.is_err() {
-            self.dir.counts.fsyncs_failed.add(1);
             self.log.lock().mark_sync_failed();
         }
         synced
