@@ -14,13 +14,14 @@ use serde_json::Value;
 use super::writer::Writer;
 use crate::{DATA, codes, mounted, place, setup, setup_on};
 
-const EVERY_CALL: [Call; 6] = [
+const EVERY_CALL: [Call; 7] = [
     Call::Sync,
     Call::SyncDir,
     Call::Write,
     Call::Create,
     Call::Rename,
     Call::Read,
+    Call::StatFs,
 ];
 
 fn hang_everything(fs: &FaultFs) -> Vec<Standing> {

@@ -177,11 +177,21 @@ fn directories(config: &Config) -> Vec<PathBuf> {
     dirs
 }
 
-/// The quick part, for the log of a broker that starts: one line for each danger.
-pub(crate) fn warn_at_start(config: &Config) {
-    for dir in directories(config) {
+/// The quick part, for the log of a broker that starts: one line for each danger, from a thread `doctor` that ends
+/// by itself, and that nobody waits for.
+///
+/// # Errors
+/// The thread could not be started.
+pub(crate) fn warn_at_start(config: &Config) -> io::Result<()> {
+    let dirs = directories(config);
+    let thread = std::thread::Builder::new().name("doctor".into());
+    thread.spawn(move || warn_of(&dirs)).map(drop)
+}
+
+fn warn_of(dirs: &[PathBuf]) {
+    for dir in dirs {
         // A directory that the broker will make stands on what is above it.
-        let whole = std::path::absolute(&dir).unwrap_or_else(|_| dir.clone());
+        let whole = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         let above = whole.ancestors();
         let Some(there) = above.map(Path::canonicalize).find_map(Result::ok) else {
             continue;
