@@ -42,14 +42,16 @@ pub(crate) struct DoctorArgs {
     /// Print JSON, one object for each directory.
     #[arg(long)]
     json: bool,
-    /// Write to DIR, and print what is durable, until the power is cut. Keep the output on another machine.
+    /// Write to DIR, and print what is durable, until the power is cut. Keep the output on another machine. A directory
+    /// that a broker is running on, or Kafka's, is refused; half of the free space stays free.
     #[arg(long, requires = "dir", conflicts_with_all = ["json", "config"])]
     crash_test: bool,
     /// How long a crash test writes at most.
     #[arg(long, value_name = "N", requires = "crash_test", default_value_t = 600)]
     seconds: u64,
     /// After the power cut: look in DIR for everything that FILE, the output of a crash test, calls durable; - reads it
-    /// from standard input.
+    /// from standard input. Exits with 0 if it is there, with 1 if something is missing, with 2 if that proves nothing: no
+    /// power was cut, as far as can be told. On NFS the filer's may have been.
     #[arg(long, value_name = "FILE", requires = "dir", conflicts_with_all = ["json", "config", "crash_test"])]
     crash_test_verify: Option<PathBuf>,
 }
