@@ -90,9 +90,11 @@ fn health_and_metrics_are_told_while_every_volume_hangs() {
 #[test]
 fn a_start_that_hangs_is_told_and_gets_no_ready() {
     let fs = FaultFs::mount(1);
-    let hangs = hang_everything(&fs);
     let manager = Manager::new();
-    let mut broker = manager.of(setup_on(&fs)).launch();
+    let mut broker;
+    // The last one is dropped first: a broker that hangs does not end.
+    let hangs = hang_everything(&fs);
+    broker = manager.of(setup_on(&fs)).launch();
     wait::until("the side door answers", SOON, || {
         get(broker.admin(), "/readyz", "*/*").is_ok()
     });
