@@ -3,22 +3,24 @@
 //! Owns:     the thread `admin-http` and its listener.
 //! Does not: take any lock that I/O can hold; it reads snapshots.
 //!
-//! One connection at a time, one request each: a scrape takes milliseconds,
-//! and a client that dawdles is cut after two seconds.
+//! One connection at a time, one request each: a scrape takes milliseconds, and a client that dawdles is cut, however
+//! it spreads its bytes: two seconds after it came if it has not asked by then, three seconds later if it has not read.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::health;
 use crate::metrics::{self, Format};
 use crate::running::Running;
 
-/// How long a client may take for its request or for reading the answer.
+/// How long a client may take for its whole request.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take then to read the whole answer, which may have some megabytes.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
 /// Longest request that is read; a scraper sends a few hundred bytes.
 const REQUEST_BYTES_MAX: u64 = 8 * 1024;
 
@@ -87,10 +89,48 @@ impl AdminHttp {
     }
 }
 
+/// A connection that ends at `until`, however often a byte comes or goes.
+struct Bounded {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Bounded {
+    fn new(stream: TcpStream, patience: Duration) -> Self {
+        let until = Instant::now() + patience;
+        Self { stream, until }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(Some(left))
+    }
+}
+
+impl Read for Bounded {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Bounded {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 fn serve(stream: TcpStream, running: &Running) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(stream.try_clone()?.take(REQUEST_BYTES_MAX));
+    let request = Bounded::new(stream.try_clone()?, PATIENCE);
+    let mut reader = BufReader::new(request.take(REQUEST_BYTES_MAX));
     let mut line = String::new();
     reader.read_line(&mut line)?;
     let mut header = String::new();
@@ -104,11 +144,12 @@ fn serve(stream: TcpStream, running: &Running) -> io::Result<()> {
         }
         header.clear();
     }
-    respond(stream, &line, format, running)
+    let answer = Bounded::new(stream, ANSWER_PATIENCE);
+    respond(answer, &line, format, running)
 }
 
 fn respond(
-    mut stream: TcpStream,
+    mut stream: Bounded,
     request_line: &str,
     format: Format,
     running: &Running,

@@ -43,7 +43,7 @@ pub struct DirCounts {
     pub writes: Histogram,
     /// How long reads took.
     pub reads: Histogram,
-    /// How long fsyncs of logs took, of those that failed, too.
+    /// How long fsyncs of logs took, those of rolls and healing included, and those that failed.
     pub fsyncs: Histogram,
     /// Fsyncs of logs that failed.
     pub fsyncs_failed: Count,

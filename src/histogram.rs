@@ -84,13 +84,24 @@ impl Histogram {
         self.sum.fetch_add(number, Ordering::Relaxed);
     }
 
+    /// How many numbers it took in.
+    pub fn count(&self) -> u64 {
+        let counts = self.buckets.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// All of them together.
+    pub fn sum(&self) -> u64 {
+        self.sum.load(Ordering::Relaxed)
+    }
+
     /// What it holds now.
     pub fn read(&self) -> Observed {
         let counts = self.buckets.iter();
         Observed {
             bounds: self.bounds,
             counts: counts.map(|count| count.load(Ordering::Relaxed)).collect(),
-            sum: self.sum.load(Ordering::Relaxed),
+            sum: self.sum(),
         }
     }
 }
@@ -108,6 +119,7 @@ mod tests {
         let seen = sizes.read();
         assert_eq!(seen.counts, [2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
         assert_eq!(seen.sum, 8203);
+        assert_eq!((sizes.count(), sizes.sum()), (7, 8203));
         assert!(seen.bounds.is_sorted());
     }
 

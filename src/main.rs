@@ -87,7 +87,6 @@ fn serve(line: &CommandLine) -> ExitCode {
     if let Some(warning) = config.warning() {
         log::warn!("{warning}");
     }
-    tools::warn_at_start(&config);
     let stop = Arc::new(StopSignal::default());
     let started = watch_signals(Arc::clone(&stop)).map_err(server::ServeError::System);
     let started = started.and_then(|signals| Ok((signals, Serving::start(config, stop)?)));

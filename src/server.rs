@@ -21,6 +21,7 @@ use crate::running::Running;
 use crate::security::{Doors, SecurityError, exposure};
 use crate::startup::Phase;
 use crate::systemd;
+use crate::tools;
 
 /// How often partitions are looked through for what is due by the clock.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -132,6 +133,8 @@ impl Serving {
         let bound = bound.map_err(|error| ServeError::Listen(error, place))?;
         let running = Arc::new(Running::new());
         let aside = Aside::start(&config, &running)?;
+        // After all that tells how it goes, and beside the start: a dead mount hangs whoever asks about it.
+        tools::warn_at_start(&config).map_err(ServeError::System)?;
         let opened = Self::open(config, doors, stop, bound, &running);
         match opened {
             Ok((broker, server, maintenance)) => {

@@ -11,7 +11,6 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::gate::Gate;
@@ -341,11 +340,6 @@ impl<L: Log> Committer<L> {
         };
         drop(queue);
         let outcome = owner.then_some(()).ok_or(Refusal::NotOwner);
-        let stats = &log.gate().stats;
-        stats.flushes.fetch_add(1, Ordering::Relaxed);
-        stats
-            .released
-            .fetch_add(waiters.len() as u64, Ordering::Relaxed);
         log.group_committed(waiters.len());
         let settled = waiters.into_iter().map(|w| (w, outcome)).collect();
         Self::settle(log, settled, moved);

@@ -8,19 +8,8 @@
 //! G2. The high watermark is stored while the lock is held, so that it never
 //!     goes back for a reader.
 
-use std::sync::atomic::AtomicU64 as Counter;
-
 use crate::queue::{Health, Queue};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
-
-/// Counters of one log's commits, as plain numbers.
-#[derive(Debug, Default)]
-pub struct GateStats {
-    /// Flushes that succeeded.
-    pub flushes: Counter,
-    /// Waiters released by those flushes.
-    pub released: Counter,
-}
 
 /// The flush gate of one log. `P` is a place in the log with the file that
 /// holds it, `W` is who waits for an acknowledgement.
@@ -28,8 +17,6 @@ pub struct Gate<P, W> {
     queue: Mutex<Queue<P, W>>,
     high_watermark: AtomicU64,
     online: AtomicBool,
-    /// Commit counters.
-    pub stats: GateStats,
 }
 
 impl<P: Clone, W> Gate<P, W> {
@@ -40,7 +27,6 @@ impl<P: Clone, W> Gate<P, W> {
             queue: Mutex::new(Queue::new(end)),
             high_watermark: AtomicU64::new(end),
             online: AtomicBool::new(true),
-            stats: GateStats::default(),
         }
     }
 

@@ -17,7 +17,7 @@ mod sync;
 mod watchdog;
 
 pub use committer::{Chore, ChoreError, Committer, CommitterConfig, Log};
-pub use gate::{Gate, GateStats};
+pub use gate::Gate;
 pub use policy::AckPolicy;
 pub use pool::Load;
 pub use queue::{Failure, FlushSeq, Group, Health, Member, Refusal};

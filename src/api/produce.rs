@@ -32,6 +32,7 @@ use super::slot::{Slot, Work};
 use super::{Call, MALFORMED, UNENCODABLE, text, topic_id_from_wire};
 use crate::broker::Broker;
 use crate::config::{TimestampType, TopicConfig};
+use crate::counts::RequestCounts;
 use crate::partition::{AppendError, LaneItem, Part, PartSink, Partition, Push, Stored, now};
 use crate::security::acl::Operation;
 use crate::security::quota::Client;
@@ -282,7 +283,7 @@ impl Pushing {
     fn go(mut self) -> Flow {
         while let Some((index, offer)) = self.left.pop_front() {
             match offer {
-                Err(error) => self.answer.finish(index, Err(error)),
+                Err(error) => self.answer.finish(index, Err(error), |_| {}),
                 Ok(passed) if passed.keys_unchecked => return self.check_keys(index, passed),
                 Ok(passed) if passed.to_add.is_some() => {
                     self.left.push_front((index, Ok(passed)));
@@ -435,8 +436,8 @@ impl Answer {
             outcomes.filter(|o| o.1.is_none()).map(|o| o.0).collect()
         };
         for index in open {
-            self.broker.counts.time_out();
-            self.finish(index, Err(ErrorCode::RequestTimedOut.into()));
+            let outcome = Err(ErrorCode::RequestTimedOut.into());
+            self.finish(index, outcome, RequestCounts::time_out);
         }
     }
 
@@ -448,13 +449,19 @@ impl Answer {
         }
     }
 
-    /// R1.
-    fn finish(&self, index: usize, outcome: Result<Stored, PartError>) {
+    /// R1. What comes second is not counted either: a batch has one outcome.
+    fn finish(
+        &self,
+        index: usize,
+        outcome: Result<Stored, PartError>,
+        count: impl FnOnce(&RequestCounts),
+    ) {
         let mut state = self.state.lock();
         match state.outcomes.get_mut(index) {
             Some(place @ None) => *place = Some(outcome),
             Some(Some(_)) | None => return,
         }
+        count(&self.broker.counts);
         state.open -= 1;
         if state.open == 0 {
             self.answer(state);
@@ -492,10 +499,11 @@ impl PartSink for Answer {
     }
 
     fn settle(&self, index: usize, outcome: Result<Stored, AppendError>) {
-        if let Err(error) = &outcome {
-            self.broker.counts.refuse(error);
-        }
-        self.finish(index, outcome.map_err(|error| append_error(&error)));
+        let refused = outcome.as_ref().err().cloned();
+        let outcome = outcome.map_err(|error| append_error(&error));
+        self.finish(index, outcome, |counts| {
+            refused.iter().for_each(|error| counts.refuse(error));
+        });
     }
 }
 

@@ -315,7 +315,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     // Producers.
     row("producer.id.expiration.ms", Kind::Int, "86400000")
         .min(1)
-        .dynamic()
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
@@ -377,7 +376,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     // Limits.
     row("num.network.threads", Kind::Int, "3")
         .range(Range::Whole(1, 256))
-        .dynamic()
         .doc("Threads that read requests and write responses."),
     row("socket.request.max.bytes", Kind::Int, "104857600")
         .range(Range::Whole(1_024, 2_147_483_647))
@@ -390,11 +388,9 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Bytes of requests in flight beyond which sockets are no longer read; -1 stands for the default."),
     row("max.connections", Kind::Int, "20000")
         .min(0)
-        .dynamic()
         .doc("Connections open at a time; fewer where the limit of open files asks for it."),
     row("max.connections.per.ip", Kind::Int, "15000")
         .min(0)
-        .dynamic()
         .doc("Connections open at a time from one address."),
     unset("max.connections.per.ip.overrides", Kind::List)
         .doc("Connections open at a time from certain addresses, as host:count separated by commas."),
@@ -412,7 +408,6 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long each of those samples is."),
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
-        .dynamic()
         .doc("Connections accepted per second; the others wait."),
     row("connections.max.idle.ms", Kind::Long, "600000")
         .min(1)

@@ -11,7 +11,6 @@ use super::error::{ConfigError, Fault, Origin, Problem};
 use super::foreign_keys::{FOREIGN_KEYS, is_foreign};
 use super::properties;
 use super::spec::{Effect, KeySpec, Value};
-use super::topic_keys::TOPIC_KEYS;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -228,12 +227,9 @@ impl Settings {
             .collect()
     }
 
-    /// Whether a change of the key is acted on while the broker runs: it is marked so, and stands behind a key of
-    /// topics or is the level of the log.
+    /// Whether a change of the key is acted on while the broker runs.
     pub(crate) fn is_live(name: &str) -> bool {
-        let is_default = |topic: &KeySpec| topic.synonyms.iter().any(|s| s.name == name);
-        let taken = name == LOG_LEVEL || TOPIC_KEYS.iter().any(is_default);
-        taken && broker_key(name).is_some_and(|spec| spec.dynamic)
+        broker_key(name).is_some_and(|spec| spec.dynamic)
     }
 
     /// These settings, with those of `newer` for some keys.
@@ -325,6 +321,7 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::topic_keys::TOPIC_KEYS;
 
     fn raw(pairs: &[(&str, &str)]) -> Vec<RawSetting> {
         let one = |&(key, value): &(&str, &str)| RawSetting {
@@ -395,11 +392,19 @@ mod tests {
         assert_eq!(changed, ["log.retention.ms", "log.segment.bytes"]);
         let taken = before.taking(&after, &changed);
         assert_eq!(taken.changes(&after), ["node.id"]);
-        assert!(Settings::is_live(LOG_LEVEL));
-        assert!(
-            !Settings::is_live("num.network.threads"),
-            "it is marked, and nothing acts on it"
-        );
+    }
+
+    #[test]
+    fn what_is_marked_as_dynamic_is_taken_over_while_the_broker_runs() {
+        // `Broker::take_settings` hands on the defaults of topics and the level of the log, and nothing else.
+        let is_default = |name| {
+            let of = |topic: &KeySpec| topic.synonyms.iter().any(|s| s.name == name);
+            TOPIC_KEYS.iter().any(of)
+        };
+        for spec in BROKER_KEYS.iter().filter(|spec| spec.dynamic) {
+            let name = spec.name;
+            assert!(name == LOG_LEVEL || is_default(name), "{name}");
+        }
     }
 
     #[test]

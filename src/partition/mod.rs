@@ -36,9 +36,9 @@ use seawall_committer::{
 };
 use seawall_planted::planted;
 use seawall_storage::{
-    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, Offset, OpenError,
-    OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop, Swap,
-    Timestamp, TopicId,
+    CHECKPOINT_AGE_MS, FlushPoint, LeaderEpoch, Log, LogConfig, LogState, LogSync, Offset,
+    OpenError, OpenOptions, PartitionIndex, ProducerEntry, ProducerId, ReadView, RollError, Stop,
+    Swap, Timestamp, TopicId,
 };
 
 pub use lane::Push;
@@ -260,13 +260,6 @@ impl Partition {
         self.deleted.load(Ordering::Acquire)
     }
 
-    /// Counters of the commits.
-    pub fn commits(&self) -> (u64, u64) {
-        let stats = &self.gate.stats;
-        let flushes = stats.flushes.load(Ordering::Relaxed);
-        (flushes, stats.released.load(Ordering::Relaxed))
-    }
-
     /// Fetches that wait here.
     pub fn readers(&self) -> &Readers {
         &self.readers
@@ -426,15 +419,22 @@ impl Partition {
             .watch(Arc::clone(self) as Arc<dyn Watched>, call)
     }
 
+    fn count_sync(&self, sync: LogSync) {
+        self.dir.counts.fsyncs.took(sync.took);
+        if sync.failed {
+            self.dir.counts.fsyncs_failed.add(1);
+        }
+    }
+
     fn roll(&self) -> Result<(), ChoreError> {
         let Some(_making_files) = self.making_files() else {
             return Err(ChoreError::Failed(std::io::ErrorKind::NotFound.into()));
         };
         let plan = self.log.lock().roll_plan();
-        let rolled = match plan.run() {
+        let rolled = match plan.run_telling(&|sync| self.count_sync(sync)) {
             Err(RollError::NoSpace(_)) if self.frees_space() => {
                 self.dir.reserve.give_up();
-                plan.run()
+                plan.run_telling(&|sync| self.count_sync(sync))
             }
             other => other,
         };
@@ -465,7 +465,8 @@ impl Partition {
         let plan = self.log.lock().heal_plan();
         let plan =
             plan.ok_or_else(|| ChoreError::Failed(std::io::ErrorKind::Unsupported.into()))?;
-        let healed = plan.run().map_err(ChoreError::Failed)?;
+        let healed = plan.run_telling(&|sync| self.count_sync(sync));
+        let healed = healed.map_err(ChoreError::Failed)?;
         let mut log = self.log.lock();
         let loss = log.heal_done(healed);
         self.view.store(log.read_view());
@@ -538,9 +539,11 @@ impl CommitLog for Partition {
     fn sync(&self, point: &FlushPoint) -> std::io::Result<()> {
         let began = Instant::now();
         let synced = point.file.sync_data();
-        self.dir.counts.fsyncs.took(began.elapsed());
+        self.count_sync(LogSync {
+            took: began.elapsed(),
+            failed: synced.is_err(),
+        });
         if synced.is_err() {
-            self.dir.counts.fsyncs_failed.add(1);
             self.log.lock().mark_sync_failed();
         }
         synced

@@ -19,7 +19,7 @@ use crate::batch::{Batch, BatchHeader, HEADER_BYTES};
 use crate::disk::{Disk, DiskFile, write_all_at};
 use crate::log::{LastBatch, Log, LogState};
 use crate::names::{SegmentName, TEMP_PREFIX};
-use crate::plans::NewSegment;
+use crate::plans::{LogSync, NewSegment, sync_and_tell};
 use crate::scan::{CHUNK_BYTES, Expect, Scan, Step};
 use crate::segment::Segment;
 use crate::types::{LeaderEpoch, Offset, Position, wide};
@@ -67,6 +67,11 @@ pub struct HealLoss {
 impl HealPlan {
     /// Writes, syncs, renames, syncs the directory. On an error nothing has changed for readers or for a restart.
     pub fn run(&self) -> io::Result<Healed> {
+        self.run_telling(&|_| {})
+    }
+
+    /// As `run`, and tells of the sync of the new file.
+    pub fn run_telling(&self, told: &dyn Fn(LogSync)) -> io::Result<Healed> {
         let temp = self.temp();
         match self.disk.remove_file(&temp) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -75,7 +80,7 @@ impl HealPlan {
         let file = self.disk.create_new(&temp)?;
         let (batches, end_position) = self.rewrite(&*file)?;
         if !planted("heal-not-synced") {
-            file.sync_data()?;
+            sync_and_tell(&*file, told)?;
         }
         self.disk.rename(&temp, &self.dir.join(self.name.log()))?;
         if !planted("heal-dir-not-synced") {

@@ -52,7 +52,8 @@ pub use manifest::{Checkpoint, Manifest};
 pub use marker::{Marker, MarkerValue, TxnOutcome};
 pub use names::SegmentName;
 pub use plans::{
-    CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, NewSegment, RollError, RollPlan, StaleRoll,
+    CheckpointDone, CheckpointPlan, ClosePlan, CutPlan, LogSync, NewSegment, RollError, RollPlan,
+    StaleRoll,
 };
 pub use producers::{AppendReject, MarkerRound, PastBatch, ProducerEntry, Producers, WINDOW};
 pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};

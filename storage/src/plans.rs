@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::disk::{Disk, DiskFile, is_no_space};
 use crate::index_file::{Covered, MaxTime, read_entries, walk, write_files};
@@ -23,6 +24,26 @@ use crate::segment::{Facts, REBUILD_INTERVAL_BYTES, Segment};
 use crate::state_file::{write_atomic, write_atomic_all};
 use crate::types::{Offset, Position, Timestamp};
 use seawall_planted::planted;
+
+/// The fsync of a log's file that a plan ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogSync {
+    /// How long it took.
+    pub took: Duration,
+    /// Whether it failed.
+    pub failed: bool,
+}
+
+/// Syncs and tells of it, also when it failed.
+pub(crate) fn sync_and_tell(file: &dyn DiskFile, told: &dyn Fn(LogSync)) -> io::Result<()> {
+    let began = Instant::now();
+    let synced = file.sync_data();
+    told(LogSync {
+        took: began.elapsed(),
+        failed: synced.is_err(),
+    });
+    synced
+}
 
 /// How to begin a new segment.
 #[derive(Debug, Clone)]
@@ -73,10 +94,15 @@ pub struct StaleRoll;
 impl RollPlan {
     /// Syncs the old file, makes the directory if needed, creates the new file, syncs the directory (Q1).
     pub fn run(&self) -> Result<NewSegment, RollError> {
+        self.run_telling(&|_| {})
+    }
+
+    /// As `run`, and tells of the sync of the old file.
+    pub fn run_telling(&self, told: &dyn Fn(LogSync)) -> Result<NewSegment, RollError> {
         if let Some(old) = &self.old
             && !planted("roll-old-not-synced")
         {
-            old.sync_data().map_err(RollError::OldNotSynced)?;
+            sync_and_tell(&**old, told).map_err(RollError::OldNotSynced)?;
         }
         let file = self.make().map_err(|e| {
             if is_no_space(&e) {

@@ -9,13 +9,16 @@ use serde_json::Value;
 
 use crate::setup;
 
+fn command() -> Command {
+    let binary = env::var_os("SEAWALL_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_seawall").into());
+    let mut command = Command::new(binary);
+    command.arg("doctor");
+    command
+}
+
 /// Exit code, and the object that was printed.
 fn doctor(dir: &Path) -> (i32, Value) {
-    let binary = env::var_os("SEAWALL_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_seawall").into());
-    let output = Command::new(binary)
-        .args(["doctor", "--json"])
-        .arg(dir)
-        .output();
+    let output = command().arg("--json").arg(dir).output();
     let output = output.expect("run the doctor");
     let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     (output.status.code().expect("an exit code"), report)
@@ -69,12 +72,45 @@ fn the_doctor_refuses_what_is_kafkas_and_what_is_memory() {
     let (code, report) = doctor(dir.path());
     assert_eq!((code, &report["verdict"]), (1, &Value::from("unfit")));
     assert_eq!(levels(&report, "contents"), ["refusal"]);
+    assert_eq!(
+        levels(&report, "rename"),
+        [""; 0],
+        "nothing is tried out there"
+    );
 
     let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
     let (code, report) = doctor(memory.path());
     assert_eq!(code, 1, "{report}");
     assert_eq!(levels(&report, "fileSystem"), ["refusal"]);
     assert_eq!(levels(&report, "fsyncTooFast"), ["warning"]);
+}
+
+#[test]
+fn a_crash_test_is_refused_where_a_broker_or_kafka_has_its_data() {
+    if seawall_testkit::kafka::jars().is_some() {
+        return;
+    }
+    let broker = setup().start();
+    let kafkas = tempfile::tempdir().expect("a directory");
+    fs::write(kafkas.path().join("meta.properties"), "version=1\n").expect("write");
+    for (dir, why) in [
+        (broker.data(), "a broker is running"),
+        (kafkas.path(), "Kafka's own data"),
+    ] {
+        let output = command()
+            .arg(dir)
+            .args(["--crash-test", "--seconds", "1"])
+            .output();
+        let output = output.expect("run the crash test");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+        let names = fs::read_dir(dir)
+            .expect("list")
+            .map(|e| e.expect("a name").file_name());
+        let made = names.filter(|name| name.to_string_lossy().starts_with(".probe-"));
+        assert_eq!(made.count(), 0);
+    }
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use seawall_faultfs::{Call, Errno, Fault, FaultFs};
 use seawall_testkit::calls::{self, create_topic, end_offset};
+use seawall_testkit::metrics::{scrape, value};
 use seawall_testkit::requests::{AT_ONCE, FetchFrom, TopicRef};
 use seawall_testkit::wait::{self, SOON};
-use seawall_testkit::{Broker, Raw};
+use seawall_testkit::{BatchBuilder, Broker, Raw};
 
 use super::writer::Writer;
 use crate::{codes, cut_power, mounted, place, setup_on};
@@ -214,4 +215,25 @@ fn what_was_healed_is_durable_before_it_is_acknowledged() {
             .sick
             .assert_log_is(raw, 11, &format!("seed {seed}, after the power cut"));
     }
+}
+
+#[test]
+fn an_fsync_that_fails_at_a_roll_is_counted() {
+    let (fs, broker) = mounted(|setup| setup);
+    let mut raw = broker.connect();
+    let topic = create_topic(&mut raw, "rolled", 1, &[("segment.bytes", "1048576")]);
+    let large = || BatchBuilder::of(&["x".repeat(700_000).as_str()]).build();
+    let told = |name: &str| value(&scrape(broker.admin()), name).expect(name);
+    // Nothing asks for a flush, so that the first fsync of the log is the one of its roll.
+    assert_eq!(
+        calls::produce(&mut raw, &topic, 0, 1, large()).error_code,
+        codes::NONE
+    );
+    let before = told("seawall_fsync_seconds_count");
+    let order = fs.order_times(Call::Sync, &place("rolled", 0), Fault::Fail(Errno::Io), 1);
+    let refused = calls::produce(&mut raw, &topic, 0, 1, large()).error_code;
+    assert_eq!(refused, codes::KAFKA_STORAGE_ERROR);
+    assert_eq!(order.hits(), 1);
+    assert!((told("seawall_fsync_failures_total") - 1.0).abs() < 1e-9);
+    assert!(told("seawall_fsync_seconds_count") > before);
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use seawall_faultfs::{Call, Fault, Standing};
 use seawall_testkit::calls::{self, create_topic, end_offset};
 use seawall_testkit::kafka_wire::{DeleteTopicsRequest, FetchRequest, MetadataRequest};
+use seawall_testkit::metrics::{scrape, value};
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{Broker, Raw};
@@ -283,4 +284,28 @@ fn many_hung_reads_leave_the_others_their_threads() {
     assert_readable(&mut raw, &topic, 1, 10);
     hang.lift();
     writers[0].assert_log_is(&mut raw, 10, "after the hang");
+}
+
+#[test]
+fn a_batch_that_timed_out_is_not_counted_again_when_its_partition_stalls() {
+    let (fs, broker) = mounted(stalling);
+    let mut raw = broker.connect();
+    let topic = create_topic(&mut raw, "hung", 1, &[]);
+    let writer = Writer::new(&mut raw, &topic, 0);
+    append(&mut raw, &writer, 0..1);
+    let told = |name: &str| value(&scrape(broker.admin()), name).expect("a sample");
+    let hang = fs.order(Call::Sync, &place("hung", 0), Fault::Hang);
+    let waiting = writer.send(&mut raw, 1, 100);
+    let (code, _) = Writer::answer(&mut raw, waiting);
+    assert_eq!(code, codes::REQUEST_TIMED_OUT);
+    wait::until("it stalls", SOON, || {
+        told("seawall_partitions{state=\"stalled\"}") > 0.5
+    });
+    hang.lift();
+    wait::until("it is back", SOON, || {
+        told("seawall_partitions_online") > 0.5
+    });
+    let refused = |reason: &str| told(&format!("seawall_refusals_total{{reason=\"{reason}\"}}"));
+    assert!((refused("timed_out") - 1.0).abs() < 1e-9);
+    assert!((told("seawall_refusals_total") - 1.0).abs() < 1e-9);
 }

@@ -26,6 +26,8 @@ LAB = os.path.join(HERE, "lab")
 TOPIC, PARTITIONS = "durable", 3
 # What is acknowledged before and after each fault.
 ENOUGH = 300
+# Nothing is acknowledged for this long while a fault lasts. Without one, some hundred are.
+WINDOW_S = 5
 # A server that comes back has its grace period, and TCP waits as long again as the fault lasted.
 PATIENCE_S = 400
 
@@ -67,6 +69,12 @@ class Guests:
 
     def server(self, command):
         return lab("exec", "--name", self.name, "server", "--", command)
+
+    def broker_pid(self):
+        return self.client("pgrep -x seawall; true").split()
+
+    def boot_id(self, guest):
+        return lab("exec", "--name", self.name, guest, "--", "cat /proc/sys/kernel/random/boot_id").strip()
 
     def broker(self):
         self.client("nohup setsid seawall --data-dir /mnt/nfs/data --listen 0.0.0.0:9092"
@@ -144,6 +152,17 @@ class Load:
         wait_until("acknowledgements", lambda: self.wrong or len(self.acknowledged) >= told)
         wait_until("what was acknowledged is seen", lambda: self.wrong or len(self.seen) >= shown)
 
+    def stops(self, within):
+        """Waits for a window in which nothing is acknowledged: the fault has happened, and the broker does not hide it."""
+        deadline = time.monotonic() + within
+        while True:
+            told = len(self.acknowledged)
+            time.sleep(WINDOW_S)
+            if len(self.acknowledged) == told:
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"acknowledgements went on for {within} s of the fault")
+
     def end(self):
         self.stopping.set()
         for thread in self.threads:
@@ -173,57 +192,74 @@ class Load:
             raise RuntimeError("; ".join(self.wrong[:3]) or "nothing was acknowledged")
 
 
-# Each fault: what begins it, how long it lasts, what ends it.
-def hang(guests):
-    guests.server("nfs-hang net")
-    time.sleep(30)
-    guests.server("nfs-resume")
+# Each fault: what begins it, how it is seen that it happened, what ends it.
+def lasting(load, seconds):
+    """The rest of a fault that stops all acknowledgements."""
+    until = time.monotonic() + seconds
+    load.stops(seconds - WINDOW_S)
+    time.sleep(max(0.0, until - time.monotonic()))
 
 
-def hang_disk(guests):
-    guests.server("nfs-hang disk")
-    time.sleep(30)
-    guests.server("nfs-resume")
-
-
-def cut(seconds):
-    def fault(guests):
-        lab("cut", "--name", guests.name)
-        time.sleep(seconds)
-        lab("mend", "--name", guests.name)
+def hang(what):
+    def fault(guests, load):
+        guests.server(f"nfs-hang {what}")
+        try:
+            lasting(load, 30)
+        finally:
+            guests.server("nfs-resume")
     return fault
 
 
-def restart_server(guests):
+def cut(seconds):
+    def fault(guests, load):
+        lab("cut", "--name", guests.name)
+        try:
+            lasting(load, seconds)
+        finally:
+            lab("mend", "--name", guests.name)
+    return fault
+
+
+def restart_server(guests, _load):
     # systemd cancels the job at times, when the mount's own request comes in between.
     guests.server("nfs-restart || nfs-restart")
 
 
-def server_power(guests):
-    lab("power-cut", "--name", guests.name, "server")
-    lab("boot", "--name", guests.name, "server")
+def power(guests, guest):
+    before = guests.boot_id(guest)
+    lab("power-cut", "--name", guests.name, guest)
+    lab("boot", "--name", guests.name, guest)
+    if guests.boot_id(guest) == before:
+        raise RuntimeError(f"the {guest} did not boot again")
 
 
-def client_power(guests):
-    lab("power-cut", "--name", guests.name, "client")
-    lab("boot", "--name", guests.name, "client")
+def server_power(guests, _load):
+    power(guests, "server")
+
+
+def client_power(guests, _load):
+    power(guests, "client")
     guests.broker()
 
 
-def kill(guests):
-    guests.client("pkill -9 seawall; true")
+def kill(guests, _load):
+    before = guests.broker_pid()
+    guests.client("pkill -9 -x seawall")
     guests.broker()
+    wait_until("another broker runs", lambda: guests.broker_pid() and not set(before) & set(guests.broker_pid()), 60)
 
 
-def full(guests):
+def full(guests, load):
     guests.server("nfs-fill 0")
-    time.sleep(20)
-    guests.server("nfs-unfill")
+    try:
+        lasting(load, 20)
+    finally:
+        guests.server("nfs-unfill")
 
 
 FAULTS = {
-    "the server hangs for 30 s and resumes": hang,
-    "the server's disk hangs for 30 s and resumes": hang_disk,
+    "the server hangs for 30 s and resumes": hang("net"),
+    "the server's disk hangs for 30 s and resumes": hang("disk"),
     "the link is cut for 10 s": cut(10),
     "the broker is killed": kill,
     "the NFS service restarts": restart_server,
@@ -248,7 +284,8 @@ def deleted(guests):
     if consumer.poll(60) is None:
         raise RuntimeError("nothing could be read before the deletion")
     admin.delete_topics(["doomed"])["doomed"].result(60)
-    find = "find /mnt/nfs/data -path '*doomed*' -o -name '.nfs*' -o -path '*trash*' -type f"
+    # What goes while find walks is no error; a directory that is not there at all is one.
+    find = "test -d /mnt/nfs/data && { find /mnt/nfs/data -path '*doomed*' -o -name '.nfs*' -o -path '*trash*' -type f; true; } 2>/dev/null"
     left = []
 
     def gone():
@@ -267,11 +304,12 @@ def play(binary, version, tally):
     try:
         wait_until("the broker answers", lambda: created(guests), 120)
         load = Load(guests.address)
-        for name, fault in FAULTS.items():
-            if not re.search(os.environ.get("SEAWALL_NFS_FAULTS", ""), name):
-                continue
+        wanted = [name for name in FAULTS if re.search(os.environ.get("SEAWALL_NFS_FAULTS", ""), name)]
+        if not wanted:
+            raise RuntimeError("SEAWALL_NFS_FAULTS finds no fault")
+        for name in wanted:
             load.more()
-            fault(guests)
+            FAULTS[name](guests, load)
             load.more()
             tally(f"{version}: {name}", load.wrong[:1])
         load.end()

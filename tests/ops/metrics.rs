@@ -1,11 +1,16 @@
 //! `/metrics`, `/healthz` and `/readyz` of a broker that is well.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 use seawall_testkit::calls::{append, create_topic, produce, read_from};
 use seawall_testkit::groups::{Commit, until_coordinated};
+use seawall_testkit::kafka_wire::DeleteTopicsRequest;
 use seawall_testkit::metrics::{get, scrape, value};
-use seawall_testkit::requests::TopicRef;
+use seawall_testkit::requests::{TopicRef, delete_topics};
+use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker};
 
 use crate::{setup, tree};
@@ -114,6 +119,48 @@ fn what_happened_is_told() {
     over("seawall_received_bytes_total", 100.0);
     over("seawall_log_dir_free_bytes", 1.0);
     over("seawall_log_dir_size_bytes", 1.0);
+}
+
+#[test]
+fn counters_do_not_fall_when_a_topic_goes() {
+    let (broker, _) = used(&[]);
+    let counters = |page: &str| -> BTreeMap<String, f64> {
+        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let names = types.filter_map(|line| line.strip_suffix(" counter"));
+        names
+            .filter_map(|name| Some((name.to_owned(), value(page, name)?)))
+            .collect()
+    };
+    let before = counters(&scrape(broker.admin()));
+    assert!(before["seawall_flushes_total"] >= 2.0, "{before:?}");
+    assert!(before["seawall_forced_acks_total"] >= 2.0, "{before:?}");
+    let mut raw = broker.connect();
+    let deleted = raw.call::<DeleteTopicsRequest>(6, &delete_topics(6, &["told"]));
+    assert_eq!(deleted.responses[0].error_code, 0);
+    let after = counters(&scrape(broker.admin()));
+    for (name, was) in before {
+        assert!(
+            after[&name] >= was,
+            "{name} fell from {was} to {}",
+            after[&name]
+        );
+    }
+}
+
+#[test]
+fn a_client_that_sends_byte_by_byte_is_cut_and_the_next_one_served() {
+    let broker = setup().start();
+    let mut slow = TcpStream::connect(broker.admin()).expect("connect");
+    let begun = b"GET /metrics HTTP/1.1\r\nX: ";
+    slow.write_all(begun).expect("send");
+    // As long as it waits for the broker to hang up, before it sends the next byte.
+    let pause = Duration::from_millis(200);
+    slow.set_read_timeout(Some(pause)).expect("a timeout");
+    wait::until("it is cut", SOON, || {
+        matches!(slow.read(&mut [0]), Ok(0)) || slow.write_all(b"x").is_err()
+    });
+    let ready = get(broker.admin(), "/readyz", "*/*").expect("an answer");
+    assert_eq!(ready.status, 200);
 }
 
 #[test]

@@ -10,6 +10,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+const FOREIGN: &str = "it holds Apache Kafka's own data (meta.properties)";
+
 /// The user of the packaged service.
 const SERVICE_USER: &str = "seawall";
 
@@ -35,13 +37,28 @@ fn user_id(passwd: &str, name: &str) -> Option<u32> {
     })
 }
 
+/// Whether it is Kafka's, which is never touched.
+pub(super) fn is_foreign(dir: &Path) -> bool {
+    dir.join(root::KAFKA_META).exists()
+}
+
+/// Why nothing may be written there beside what is there, if so.
+pub(super) fn taken(dir: &Path) -> Option<&'static str> {
+    if is_foreign(dir) {
+        Some(FOREIGN)
+    } else if is_locked(dir) == Some(true) {
+        Some("a broker is running on it; stop it first")
+    } else {
+        None
+    }
+}
+
 /// Looks without changing anything.
 pub(super) fn contents(dir: &Path) -> Vec<Finding> {
     let mut found = Vec::new();
-    if dir.join(root::KAFKA_META).exists() {
-        let what = "it holds Apache Kafka's own data (meta.properties)";
+    if is_foreign(dir) {
         found.push(
-            Finding::refusal("contents", what)
+            Finding::refusal("contents", FOREIGN)
                 .advice("Take an empty directory; Kafka's data is never touched"),
         );
     }

@@ -3,10 +3,13 @@
 //! Owns:     the lines of a run, and the comparison.
 //! Does not: write a log (`crash_log`).
 //!
-//! A run prints `run ID DIR`, then `ack OFFSET CRC` for every batch after the fsync that made it durable, so that another
+//! A run prints `run ID BOOT DIR`, then `ack OFFSET CRC` for every batch after the fsync that made it durable, so that another
 //! machine can keep the lines: `ssh box seawall doctor /mnt/data --crash-test > acks`. The power is cut at any time. What a
-//! check reads is what the broker's own recovery finds.
+//! check reads is what the broker's own recovery finds. In the same boot (`BOOT`, the kernel's id of it) that may come from
+//! the page cache, and only a filer can have lost its power.
 use super::crash_log::{Ack, CrashLog, CrashTestError, folder, open};
+use super::{contents, mounts, space};
+use crate::cluster::HostFacts;
 use crate::tools::{Verdict, not_written};
 use seawall_storage::{BatchHeader, Offset, ReadError, ReadSpec, ReadView};
 use std::fmt;
@@ -16,13 +19,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// A run that nobody interrupts ends here, before it fills the disk.
+/// A run that nobody interrupts ends here, or where half of what was free is used: others need room, too.
 const RUN_BYTES_MAX: u64 = 8 << 30;
 /// Told one by one; the rest is counted.
 const SHOWN_MAX: u64 = 20;
 
 /// Writes until `length` is over, the disk refuses, or the power is cut.
 pub(super) fn run(dir: &Path, length: Duration) -> Verdict {
+    if let Some(why) = contents::taken(dir) {
+        eprintln!("seawall: {}: {why}", dir.display());
+        return Verdict::NotRun;
+    }
     let run = Uuid::new_v4();
     eprintln!(
         "seawall: writing to {}; cut the power now",
@@ -30,7 +37,9 @@ pub(super) fn run(dir: &Path, length: Duration) -> Verdict {
     );
     match write(dir, run, length) {
         Ok(()) => {
-            eprintln!("seawall: ended after its time; the power is to be cut while it runs");
+            eprintln!(
+                "seawall: ended after its time, or for want of room; the power is to be cut while it runs"
+            );
             Verdict::Clean
         }
         Err(Ended::Output(error)) => not_written(&error),
@@ -47,15 +56,23 @@ enum Ended {
 }
 
 fn write(dir: &Path, run: Uuid, length: Duration) -> Result<(), Ended> {
+    let room = space::space(dir).map_err(|error| Ended::Test(error.into()))?;
+    let bytes_max = (room.free_bytes() / 2).min(RUN_BYTES_MAX);
     let mut log = CrashLog::create(dir, run).map_err(Ended::Test)?;
     let mut out = io::stdout().lock();
-    writeln!(out, "run {run} {}", dir.display()).map_err(Ended::Output)?;
+    let boot = this_boot();
+    writeln!(out, "run {run} {boot} {}", dir.display()).map_err(Ended::Output)?;
     let started = Instant::now();
-    while started.elapsed() < length && log.bytes() < RUN_BYTES_MAX {
+    while started.elapsed() < length && log.bytes() < bytes_max {
         let acks = log.group().map_err(Ended::Test)?;
         tell(&mut out, &acks).map_err(Ended::Output)?;
     }
     Ok(())
+}
+
+/// The kernel's id of this boot; none where it tells none.
+fn this_boot() -> Uuid {
+    HostFacts::read().boot_id.parse().unwrap_or_default()
 }
 
 /// One write for a group, so that a line is not held back in this process when the power goes.
@@ -102,6 +119,17 @@ fn passed(dir: &Path, told: &Told) -> Verdict {
         println!("That proves nothing: let it run for longer before the cut.");
         return Verdict::NotRun;
     }
+    if told.boot == this_boot() {
+        println!(
+            "This machine runs as it did when they were written: that proves nothing, unless the power of a filer was cut meanwhile."
+        );
+        let mount = mounts::mount_of(dir).ok().flatten();
+        if !mount.is_some_and(|mount| mount.is_nfs()) {
+            let folder = folder(dir, told.run);
+            println!("{} stays, for a check after a cut.", folder.display());
+            return Verdict::NotRun;
+        }
+    }
     let folder = folder(dir, told.run);
     if let Err(error) = fs::remove_dir_all(&folder) {
         eprintln!(
@@ -116,6 +144,7 @@ fn passed(dir: &Path, told: &Told) -> Verdict {
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
     run: Uuid,
+    boot: Uuid,
     acks: Vec<Ack>,
 }
 
@@ -131,7 +160,9 @@ impl fmt::Display for LinesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::NoRun => f.write_str("the first line is not one of a crash test (run ID DIR)"),
+            Self::NoRun => {
+                f.write_str("the first line is not one of a crash test (run ID BOOT DIR)")
+            }
             Self::Line(number) => write!(
                 f,
                 "line {number} is not one of a crash test (ack OFFSET CRC)"
@@ -159,15 +190,14 @@ fn parse(mut input: impl BufRead) -> Result<Told, LinesError> {
             .map(|line| line.trim_end_matches('\r').to_owned()))
     };
     let first = next()?.ok_or(LinesError::NoRun)?;
-    let run = first
-        .strip_prefix("run ")
-        .and_then(|rest| rest.split(' ').next()?.parse().ok());
-    let run = run.ok_or(LinesError::NoRun)?;
+    let mut ids = first.strip_prefix("run ").map(|rest| rest.split(' '));
+    let mut id = || ids.as_mut()?.next()?.parse().ok();
+    let (run, boot) = id().zip(id()).ok_or(LinesError::NoRun)?;
     let mut acks = Vec::new();
     while let Some(line) = next()? {
         acks.push(ack(&line).ok_or(LinesError::Line(acks.len() + 2))?);
     }
-    Ok(Told { run, acks })
+    Ok(Told { run, boot, acks })
 }
 
 fn ack(line: &str) -> Option<Ack> {
@@ -249,7 +279,8 @@ fn look_up(view: &ReadView, ack: &Ack) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    const RUN: &str = "run 67e55044-10b1-426f-9247-bb680e5fe0c8 /mnt/a b\n";
+    const RUN: &str =
+        "run 67e55044-10b1-426f-9247-bb680e5fe0c8 a3bb189e-8bf9-4c4f-9d3a-5d2f8c1b7e60 /mnt/a b\n";
 
     #[test]
     fn lines_are_read_up_to_the_one_that_was_cut() {
@@ -263,6 +294,7 @@ mod tests {
         for bad in [
             "",
             "run x /\n",
+            "run 67e55044-10b1-426f-9247-bb680e5fe0c8 /mnt\n",
             "ack 0 1\n",
             &format!("{RUN}ack 0\n"),
             &format!("{RUN}hello\nack 0 1\n"),
@@ -281,7 +313,8 @@ mod tests {
             acks.extend(log.group().unwrap());
         }
         drop(log);
-        let mut told = Told { run, acks };
+        let boot = Uuid::nil();
+        let mut told = Told { run, boot, acks };
         compare(dir.path(), &told).unwrap();
         told.acks[50].crc ^= 1;
         assert!(matches!(

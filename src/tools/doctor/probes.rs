@@ -3,30 +3,36 @@
 //! Owns:     the probes and their directory.
 //! Does not: measure (`fsync`) or know kinds of file systems (`substrate`).
 use super::finding::Finding;
+use super::interrupt;
 use crate::cluster::{root, try_lock};
 use nix::errno::Errno;
 use seawall_storage::disk::{Disk, RealDisk};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+use uuid::Uuid;
 
 /// A reader looks this often, or more, while names are changed under it.
 const RENAMES: usize = 300;
 /// A server's clock may be this far from ours before somebody wonders.
 const SKEW_MAX_S: u64 = 5;
+/// A doctor is done within a minute, and clocks of filers are hours off at worst.
+const LEFT_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// A directory for probes; gone when this is dropped, whatever the probes left.
+/// A directory for probes; gone when this is dropped, whatever the probes left, and when a signal ends the process.
 pub(super) struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes it in `dir`, by a name that a broker there knows not to touch.
+    /// Makes it in `dir`, by a name that a broker there knows not to touch and that nobody else has: process ids are
+    /// the same in many containers. What earlier doctors had to leave goes.
     pub(super) fn new(dir: &Path) -> io::Result<Self> {
-        let name = format!("{}doctor-{}", root::PROBE_PREFIX, std::process::id());
-        let path = dir.join(name);
+        sweep(dir, SystemTime::now());
+        let path = dir.join(format!("{}{}", prefix(), Uuid::new_v4()));
+        interrupt::remove_at_signals(&path)?;
         fs::create_dir(&path)?;
         Ok(Self { path })
     }
@@ -36,8 +42,28 @@ impl Scratch {
     }
 }
 
+fn prefix() -> String {
+    format!("{}doctor-", root::PROBE_PREFIX)
+}
+
+/// Removes the directories of doctors that were killed. Those that run may need theirs. What cannot be removed stays.
+fn sweep(dir: &Path, now: SystemTime) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(&prefix());
+        if ours && entry.metadata().is_ok_and(|found| is_left(&found, now)) {
+            drop(fs::remove_dir_all(entry.path()));
+        }
+    }
+}
+
+fn is_left(found: &Metadata, now: SystemTime) -> bool {
+    let age = found.modified().map(|then| now.duration_since(then));
+    found.is_dir() && matches!(age, Ok(Ok(age)) if age > LEFT_AFTER)
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
+        interrupt::wait_if_ending();
         if let Err(error) = fs::remove_dir_all(&self.path) {
             eprintln!(
                 "seawall: {} could not be removed: {error}",
@@ -250,6 +276,22 @@ mod tests {
         assert!(found.iter().all(|f| f.level == Level::Fine), "{found:?}");
         assert_eq!(found.len(), PROBES.len() + 1);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn doctors_in_one_directory_do_not_meet_and_old_leftovers_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join(".probe-doctor-7");
+        fs::create_dir_all(left.join("in it")).unwrap();
+        fs::write(dir.path().join(".probe-doctor-file"), "").unwrap();
+        fs::create_dir(dir.path().join(".probe-crash-test-7")).unwrap();
+        let names = || fs::read_dir(dir.path()).unwrap().count();
+        let (one, other) = (Scratch::new(dir.path()), Scratch::new(dir.path()));
+        assert_eq!((one.is_ok(), other.is_ok(), names()), (true, true, 5));
+        let later = SystemTime::now() + 2 * LEFT_AFTER;
+        sweep(dir.path(), later);
+        assert!(!left.exists());
+        assert_eq!(names(), 2, "what is no directory of a doctor stays");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Call {
     Rename,
     /// read, in every form.
     Read,
+    /// statfs, which tells of no path: only orders about everything concern it.
+    StatFs,
 }
 
 /// The error of a failing call.

@@ -437,19 +437,16 @@ impl Filesystem for Serve {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let tree = self.0.tree();
-        let total = tree.capacity.unwrap_or(UNLIMITED);
-        let block = size(u64::from(BLOCK));
-        let free = wide(total.saturating_sub(tree.used) / block);
-        reply.statfs(
-            wide(total / block),
-            free,
-            free,
-            1 << 20,
-            1 << 20,
-            BLOCK,
-            255,
-            BLOCK,
-        );
+        self.0.run(Call::StatFs, "", |shared, ruled| match ruled {
+            Err(refused) => reply.error(refused.code),
+            Ok(()) => tell_space(&shared.tree(), reply),
+        });
     }
+}
+
+fn tell_space(tree: &Tree, reply: ReplyStatfs) {
+    let total = tree.capacity.unwrap_or(UNLIMITED);
+    let free = wide(total.saturating_sub(tree.used) / size(u64::from(BLOCK)));
+    let blocks = wide(total / size(u64::from(BLOCK)));
+    reply.statfs(blocks, free, free, 1 << 20, 1 << 20, BLOCK, 255, BLOCK);
 }
