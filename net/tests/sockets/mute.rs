@@ -81,3 +81,23 @@ fn a_muted_connection_whose_peer_resets_it_is_gone_at_once() {
         server.stats().connections == 0
     });
 }
+
+#[test]
+fn a_mute_of_any_length_harms_nobody_else() {
+    let (toy, server) = start();
+    let mut client = Client::connect(&server);
+    client.send(EXCLUSIVE, 1, b"d1");
+    toy.wait_deferred(1);
+    let (payload, slot) = toy.take_deferred().remove(0);
+    slot.mute(Duration::MAX);
+    slot.reply(payload);
+    assert_eq!(client.reply().0, 1);
+    client.send(EXCLUSIVE, 2, b"e2");
+    // Both threads go round, and the muted connection starts nothing.
+    for n in 0..8 {
+        let mut other = Client::connect(&server);
+        other.send(EXCLUSIVE, n, b"eo");
+        assert_eq!(other.reply().0, n);
+    }
+    assert_eq!(toy.started(), 1 + 8);
+}

@@ -217,7 +217,8 @@ impl Quotas {
         }
     }
 
-    /// Whether an address may connect once more, or for how long to hold it up.
+    /// Whether an address may connect once more, or for how long to hold it up: one sample of the window at
+    /// most, as in Kafka.
     pub(crate) fn connect(&self, address: IpAddr) -> Duration {
         if !self.limits_addresses.load(Ordering::Relaxed) {
             return Duration::ZERO;
@@ -237,7 +238,7 @@ impl Quotas {
             measure.rate.record(self.window, now, -1.0);
         }
         drop(measure);
-        self.count(kind, time)
+        self.count(kind, time.min(self.window.sample))
     }
 
     fn measure(&self, client: &Client, kind: QuotaKind) -> Option<(f64, Arc<Mutex<Measure>>)> {
