@@ -147,6 +147,11 @@ fn act(toy: &Arc<Toy>, what: u8, payload: Bytes, slot: ReplySlot) -> Flow {
         b'c' => slot.close(CloseReason::Service("INVALID_REQUEST")),
         b'l' => drop(slot),
         b'x' => panic!("planted"),
+        // Holds the net thread up until the gate is open.
+        b'w' => {
+            eventually("the gate is open", || toy.gate_open.load(Ordering::SeqCst));
+            slot.reply(payload);
+        }
         b'b' => {
             let length = u32::from_be_bytes(payload[..4].try_into().unwrap());
             let part = Bytes::from(vec![b'B'; usize::try_from(length).unwrap() / 4]);
