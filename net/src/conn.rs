@@ -7,7 +7,8 @@
 //! # Invariants
 //! C1. Requests are started in the order of their arrival, and an exclusive one alone.
 //! C2. A connection that may start nothing is not read: at most one read of [`SCRATCH_BYTES`] and
-//!     one complete frame are held for it.
+//!     one complete frame are held for it. Below TLS it is as much again that is still sealed, and
+//!     what the session holds: a record that came, and 64 KiB that wait for the socket.
 //! C3. The service's state is handed back exactly once, by `closed`.
 
 mod read;
