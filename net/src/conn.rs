@@ -107,8 +107,8 @@ pub(crate) struct Conn<C> {
     reset: bool,
     /// Close in order, for this reason: start nothing, answer what is started, write it.
     closing: Option<CloseReason>,
-    /// Nothing could start at the end of the last turn.
-    blocked: bool,
+    /// Since when nothing can start, as the ends of turns saw it.
+    blocked_since: Option<Instant>,
     /// Everything is written; the peer's end of stream is awaited until then.
     linger_until: Option<Instant>,
     replied: bool,
@@ -150,7 +150,7 @@ impl<C> Conn<C> {
             end_announced: false,
             reset: false,
             closing: None,
-            blocked: false,
+            blocked_since: None,
             linger_until: None,
             replied: false,
             peer_knows: false,
@@ -169,6 +169,11 @@ impl<C> Conn<C> {
             || !self.output.is_empty()
             || self.transport.wants_write()
             || self.parked.is_some()
+    }
+
+    /// Whether everything is written, and only the peer's end of stream is awaited.
+    pub(crate) fn lingers(&self) -> bool {
+        self.linger_until.is_some()
     }
 
     pub(crate) fn waits_for_budget(&self) -> bool {
@@ -215,11 +220,13 @@ impl<C> Conn<C> {
         }
     }
 
-    /// Starts nothing more, answers what is started, then closes.
+    /// Starts nothing more, answers what is started, then closes. A frame in assembly gives its room back
+    /// at once.
     pub(crate) fn close_in_order(&mut self, why: CloseReason) {
         self.closing.get_or_insert(why);
         self.held = None;
         self.carry = Vec::new();
+        self.reader = FrameReader::default();
     }
 
     /// The server stops: starts nothing more, and tells the service not to wait for more.
@@ -244,7 +251,8 @@ impl<C> Conn<C> {
         self.muted_until = self.muted_until.filter(|until| context.now < *until);
         self.unblock(context.now);
         let read = self.read(context, scratch);
-        self.blocked = !self.may_start(context.limits);
+        let blocked = !self.may_start(context.limits);
+        self.blocked_since = blocked.then(|| self.blocked_since.unwrap_or(context.now));
         self.note_frame(context.now);
         match read {
             Turn::Wait if self.reset && !self.has_unstarted() => {
@@ -270,7 +278,7 @@ impl<C> Conn<C> {
 
     /// Time in which we did not read is not the peer's.
     fn unblock(&mut self, now: Instant) {
-        if self.blocked {
+        if self.blocked_since.is_some() {
             self.frame_since = self.frame_since.map(|_| now);
         }
     }
@@ -334,16 +342,20 @@ impl<C> Conn<C> {
         }
     }
 
-    /// Whether a frame holds room in the budget and comes too slowly to be complete by its deadline. Only
-    /// asked while others wait for that room.
+    /// Whether a frame holds room in the budget and comes too slowly to be complete by its deadline, or
+    /// not at all, since its connection is muted or does not take its answers. Only asked while others wait
+    /// for that room.
     pub(crate) fn hogs(&self, limits: &Limits, now: Instant) -> bool {
         let (Some((filled, length)), Some(since)) = (self.reader.progress(), self.frame_since)
         else {
             return false;
         };
-        let elapsed = now.saturating_duration_since(since);
-        if self.blocked || self.closing.is_some() || elapsed < limits.contended_frame_grace {
+        let elapsed = now.saturating_duration_since(self.blocked_since.unwrap_or(since));
+        if self.closing.is_some() || elapsed < limits.contended_frame_grace {
             return false;
+        }
+        if self.blocked_since.is_some() {
+            return true;
         }
         let due = elapsed.as_secs_f64() / limits.frame_deadline.as_secs_f64().max(0.001);
         (filled as f64) < due * length as f64 || self.moved_at + limits.contended_frame_grace < now
@@ -360,7 +372,8 @@ impl<C> Conn<C> {
             return late.then_some(CloseReason::HandshakeDeadline);
         }
         let frame_late = |since| past(since, limits.frame_deadline);
-        if !self.blocked && self.closing.is_none() && self.frame_since.is_some_and(frame_late) {
+        let blocked = self.blocked_since.is_some();
+        if !blocked && self.closing.is_none() && self.frame_since.is_some_and(frame_late) {
             return Some(CloseReason::FrameDeadline);
         }
         let waits_for_us = !self.pending.is_empty()
@@ -368,7 +381,7 @@ impl<C> Conn<C> {
             || self.held.is_some()
             || self.muted_until.is_some()
             || self.waits_for_budget;
-        let in_frame = self.reader.in_frame() && !self.blocked;
+        let in_frame = self.reader.in_frame() && !blocked;
         let idle = !waits_for_us && !in_frame && past(self.moved_at, limits.idle_deadline);
         idle.then_some(CloseReason::Idle)
     }

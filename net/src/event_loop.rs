@@ -455,12 +455,11 @@ impl<S: Service> EventLoop<S> {
                 continue;
             };
             let limits = &self.common.config.limits;
-            match conn.overdue(limits, now) {
-                None if contended && conn.hogs(limits, now) => {
-                    self.close(place, CloseReason::FrameDeadline);
-                }
+            let hogs = contended && conn.hogs(limits, now);
+            let overdue = conn.overdue(limits, now);
+            match overdue.or(hogs.then_some(CloseReason::FrameDeadline)) {
                 None => {}
-                Some(why @ CloseReason::FrameDeadline) => {
+                Some(why @ CloseReason::FrameDeadline) if !conn.lingers() => {
                     conn.close_in_order(why);
                     self.turns.push_back(place);
                 }
