@@ -116,6 +116,8 @@ pub(crate) struct Conn<C> {
     peer_knows: bool,
     /// Nothing is read or started before then.
     muted_until: Option<Instant>,
+    /// The peer has left: no mute holds any more.
+    mute_outlasted: bool,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
@@ -155,6 +157,7 @@ impl<C> Conn<C> {
             replied: false,
             peer_knows: false,
             muted_until: None,
+            mute_outlasted: false,
             frame_since: None,
             moved_at: now,
             opened_at: now,
@@ -203,7 +206,21 @@ impl<C> Conn<C> {
 
     /// Nothing is read or started before `until`.
     pub(crate) fn mute(&mut self, until: Instant) {
-        self.muted_until = self.muted_until.max(Some(until));
+        if !self.mute_outlasted {
+            self.muted_until = self.muted_until.max(Some(until));
+        }
+    }
+
+    /// Ends the mute of a connection whose peer has left and did nothing for the idle deadline: what it
+    /// sent is started (acks=0 has nobody who asks again), and the connection goes. Says whether it did.
+    pub(crate) fn outlast_mute(&mut self, limits: &Limits, now: Instant) -> bool {
+        let idle = now.saturating_duration_since(self.moved_at) >= limits.idle_deadline;
+        if self.muted_until.is_none() || !self.end_announced || !idle {
+            return false;
+        }
+        self.muted_until = None;
+        self.mute_outlasted = true;
+        true
     }
 
     /// Hands over the permit that the connection waited for.

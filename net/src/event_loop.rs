@@ -455,6 +455,10 @@ impl<S: Service> EventLoop<S> {
                 continue;
             };
             let limits = &self.common.config.limits;
+            if conn.outlast_mute(limits, now) {
+                self.turns.push_back(place);
+                continue;
+            }
             let hogs = contended && conn.hogs(limits, now);
             let overdue = conn.overdue(limits, now);
             match overdue.or(hogs.then_some(CloseReason::FrameDeadline)) {

@@ -144,6 +144,10 @@ fn act(toy: &Arc<Toy>, what: u8, payload: Bytes, slot: ReplySlot) -> Flow {
             std::thread::spawn(move || slot.reply(payload));
         }
         b's' => slot.silent(),
+        b'm' => {
+            slot.mute(Duration::from_secs(3_600));
+            slot.silent();
+        }
         b'c' => slot.close(CloseReason::Service("INVALID_REQUEST")),
         b'l' => drop(slot),
         b'x' => panic!("planted"),
