@@ -36,6 +36,15 @@ pub(super) enum Gate {
 }
 
 impl Gate {
+    /// Whether nobody is known yet behind the connection.
+    fn keeps_out(&self) -> bool {
+        match self {
+            Self::Open => false,
+            Self::Login(login) => !login.is_open(),
+            Self::Shut(_) => true,
+        }
+    }
+
     /// Why a request of this key may not be called now.
     fn refuses(&self, key: i16) -> Option<CloseReason> {
         let login = match self {
@@ -70,9 +79,10 @@ impl KafkaService {
     }
 }
 
-/// Who pays for a request; nobody where no limit is set.
+/// Who pays for a request; nobody where no limit is set, and no stranger: they could fill the meters with names.
 fn client(broker: &Broker, conn: &Conn, request: &Request) -> Option<Client> {
-    broker.quotas.has_limits().then(|| Client {
+    let limited = broker.quotas.has_limits() && !conn.gate.keeps_out();
+    limited.then(|| Client {
         user: conn.session.principal.shared_name(),
         id: request.header.client_id.clone().unwrap_or_default(),
     })
