@@ -46,6 +46,9 @@ pub use topic_ops::NewTopic;
 /// Workers for due deadlines and what burns CPU: one per core of a small
 /// machine.
 const WORKERS: usize = 2;
+/// Workers for the tokens of logins, which cost milliseconds of computing each and which strangers send: nobody
+/// else waits behind them.
+const LOGIN_WORKERS: usize = 2;
 /// How often idle producers are looked for, as in Kafka.
 const PRODUCER_CHECK_MS: i64 = 600_000;
 /// How long a claim may take to be given back.
@@ -97,6 +100,7 @@ pub struct Broker {
     /// The transaction coordinator.
     pub txns: Transactions,
     work: Arc<Workers>,
+    logins: Arc<Workers>,
     watchdog: Arc<Watchdog>,
     /// By their place in `log.dirs`; `None` where one is absent.
     dirs: Vec<Option<Arc<LogDir>>>,
@@ -151,6 +155,7 @@ impl Broker {
         let stall = Duration::from_millis(config.flush_stall_timeout_ms);
         let watchdog = Watchdog::start(stall)?;
         let work = Workers::start("work", WORKERS)?;
+        let logins = Workers::start("login", LOGIN_WORKERS)?;
         let timer = Timer::start(Arc::clone(&work))?;
         let dirs = start_dirs(&config, &cluster, &watchdog)?;
         let topics = Arc::<Topics>::default();
@@ -177,6 +182,7 @@ impl Broker {
             authorizer: Arc::new(authorizer),
             txns,
             work,
+            logins,
             watchdog,
             dirs,
             doors,
@@ -223,6 +229,11 @@ impl Broker {
     /// The pool for what burns CPU.
     pub fn workers(&self) -> &Arc<Workers> {
         &self.work
+    }
+
+    /// The pool for tokens of logins.
+    pub(crate) fn login_workers(&self) -> &Arc<Workers> {
+        &self.logins
     }
 
     /// The pool for catalog work; it belongs to a log dir like all I/O.
@@ -379,6 +390,7 @@ impl Broker {
         for dir in dirs() {
             clean &= dir.stop(deadline);
         }
+        clean &= self.logins.stop(deadline);
         self.timer.stop();
         clean &= self.work.stop(deadline);
         self.watchdog.stop();

@@ -32,6 +32,8 @@ use crate::stats::Counters;
 const ACCEPTS_PER_TURN: usize = 64;
 /// Connections held before they are closed, so that their clients do not come again at once.
 const TURNED_AWAY_MAX: usize = 1024;
+/// ... and for how long at most, whatever the service says.
+const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// The pause after a failure that will not pass by itself at once.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -179,7 +181,10 @@ impl Acceptor {
             match self.listeners[listener].socket.accept() {
                 Ok((stream, peer)) => match admit(peer.ip().to_canonical(), listener) {
                     Admission::Yes => self.hand_out(stream, peer, listener),
-                    Admission::CloseAfter(time) => self.turn_away(stream, peer, now + time),
+                    Admission::CloseAfter(time) => {
+                        let until = now + time.min(TURNED_AWAY_TIME_MAX);
+                        self.turn_away(stream, peer, until);
+                    }
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stop::Empty,
                 Err(error) if is_of_one_connection(&error) => {}

@@ -7,9 +7,11 @@
 //! # Invariants
 //! C1. Requests are started in the order of their arrival, and an exclusive one alone.
 //! C2. A connection that may start nothing is not read: at most one read of [`SCRATCH_BYTES`] and
-//!     one complete frame are held for it.
+//!     one complete frame are held for it. Below TLS it is as much again that is still sealed, and
+//!     what the session holds: a record that came, and 64 KiB that wait for the socket.
 //! C3. The service's state is handed back exactly once, by `closed`.
 
+mod clock;
 mod read;
 mod write;
 
@@ -106,8 +108,8 @@ pub(crate) struct Conn<C> {
     reset: bool,
     /// Close in order, for this reason: start nothing, answer what is started, write it.
     closing: Option<CloseReason>,
-    /// Nothing could start at the end of the last turn.
-    blocked: bool,
+    /// Since when nothing can start, as the ends of turns saw it.
+    blocked_since: Option<Instant>,
     /// Everything is written; the peer's end of stream is awaited until then.
     linger_until: Option<Instant>,
     replied: bool,
@@ -115,6 +117,8 @@ pub(crate) struct Conn<C> {
     peer_knows: bool,
     /// Nothing is read or started before then.
     muted_until: Option<Instant>,
+    /// The peer has left: no mute holds any more.
+    mute_outlasted: bool,
     /// Since when the present frame is awaited from the peer.
     frame_since: Option<Instant>,
     moved_at: Instant,
@@ -149,11 +153,12 @@ impl<C> Conn<C> {
             end_announced: false,
             reset: false,
             closing: None,
-            blocked: false,
+            blocked_since: None,
             linger_until: None,
             replied: false,
             peer_knows: false,
             muted_until: None,
+            mute_outlasted: false,
             frame_since: None,
             moved_at: now,
             opened_at: now,
@@ -197,7 +202,9 @@ impl<C> Conn<C> {
 
     /// Nothing is read or started before `until`.
     pub(crate) fn mute(&mut self, until: Instant) {
-        self.muted_until = self.muted_until.max(Some(until));
+        if !self.mute_outlasted {
+            self.muted_until = self.muted_until.max(Some(until));
+        }
     }
 
     /// Hands over the permit that the connection waited for.
@@ -214,11 +221,13 @@ impl<C> Conn<C> {
         }
     }
 
-    /// Starts nothing more, answers what is started, then closes.
+    /// Starts nothing more, answers what is started, then closes. A frame in assembly gives its room back
+    /// at once.
     pub(crate) fn close_in_order(&mut self, why: CloseReason) {
         self.closing.get_or_insert(why);
         self.held = None;
         self.carry = Vec::new();
+        self.reader = FrameReader::default();
     }
 
     /// The server stops: starts nothing more, and tells the service not to wait for more.
@@ -243,7 +252,8 @@ impl<C> Conn<C> {
         self.muted_until = self.muted_until.filter(|until| context.now < *until);
         self.unblock(context.now);
         let read = self.read(context, scratch);
-        self.blocked = !self.may_start(context.limits);
+        let blocked = !self.may_start(context.limits);
+        self.blocked_since = blocked.then(|| self.blocked_since.unwrap_or(context.now));
         self.note_frame(context.now);
         match read {
             Turn::Wait if self.reset && !self.has_unstarted() => {
@@ -269,7 +279,7 @@ impl<C> Conn<C> {
 
     /// Time in which we did not read is not the peer's.
     fn unblock(&mut self, now: Instant) {
-        if self.blocked {
+        if self.blocked_since.is_some() {
             self.frame_since = self.frame_since.map(|_| now);
         }
     }
@@ -331,45 +341,6 @@ impl<C> Conn<C> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Turn::Wait,
             Err(_) => Turn::Close(why),
         }
-    }
-
-    /// Whether a frame holds room in the budget and comes too slowly to be complete by its deadline. Only
-    /// asked while others wait for that room.
-    pub(crate) fn hogs(&self, limits: &Limits, now: Instant) -> bool {
-        let (Some((filled, length)), Some(since)) = (self.reader.progress(), self.frame_since)
-        else {
-            return false;
-        };
-        let elapsed = now.saturating_duration_since(since);
-        if self.blocked || self.closing.is_some() || elapsed < limits.contended_frame_grace {
-            return false;
-        }
-        let due = elapsed.as_secs_f64() / limits.frame_deadline.as_secs_f64().max(0.001);
-        (filled as f64) < due * length as f64 || self.moved_at + limits.contended_frame_grace < now
-    }
-
-    /// Why the connection must be closed by the clock, if it must.
-    pub(crate) fn overdue(&self, limits: &Limits, now: Instant) -> Option<CloseReason> {
-        let past = |since: Instant, deadline| now.saturating_duration_since(since) >= deadline;
-        if let Some(until) = self.linger_until {
-            return (now >= until).then(|| self.closing.unwrap_or(CloseReason::PeerClosed));
-        }
-        if self.transport.is_handshaking() {
-            let late = past(self.opened_at, limits.handshake_deadline);
-            return late.then_some(CloseReason::HandshakeDeadline);
-        }
-        let frame_late = |since| past(since, limits.frame_deadline);
-        if !self.blocked && self.closing.is_none() && self.frame_since.is_some_and(frame_late) {
-            return Some(CloseReason::FrameDeadline);
-        }
-        let waits_for_us = !self.pending.is_empty()
-            || self.parked.is_some()
-            || self.held.is_some()
-            || self.muted_until.is_some()
-            || self.waits_for_budget;
-        let in_frame = self.reader.in_frame() && !self.blocked;
-        let idle = !waits_for_us && !in_frame && past(self.moved_at, limits.idle_deadline);
-        idle.then_some(CloseReason::Idle)
     }
 }
 

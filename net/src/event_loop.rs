@@ -42,6 +42,8 @@ const PLACES_MAX: usize = 1 << 24;
 const EVENTS_MAX: usize = 256;
 /// Messages handled before turns are run and the kernel is asked again.
 const MESSAGES_PER_ROUND: usize = 1024;
+/// A connection is not muted for longer, whatever the service says: clocks end somewhere.
+const MUTE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Deadlines are looked at this often at most; seconds are what they are about.
 const TICK_MAX: Duration = Duration::from_secs(1);
 /// ... and this often at least, when deadlines are short.
@@ -205,7 +207,7 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn mute(&mut self, key: ConnKey, time: Duration) {
-        let until = Instant::now() + time;
+        let until = Instant::now() + time.min(MUTE_MAX);
         if let Some(conn) = self.conn_at(key) {
             conn.mute(until);
             self.mutes.add(key, until);
@@ -453,12 +455,15 @@ impl<S: Service> EventLoop<S> {
                 continue;
             };
             let limits = &self.common.config.limits;
-            match conn.overdue(limits, now) {
-                None if contended && conn.hogs(limits, now) => {
-                    self.close(place, CloseReason::FrameDeadline);
-                }
+            if conn.outlast_mute(limits, now) {
+                self.turns.push_back(place);
+                continue;
+            }
+            let hogs = contended && conn.hogs(limits, now);
+            let overdue = conn.overdue(limits, now);
+            match overdue.or(hogs.then_some(CloseReason::FrameDeadline)) {
                 None => {}
-                Some(why @ CloseReason::FrameDeadline) => {
+                Some(why @ CloseReason::FrameDeadline) if !conn.lingers() => {
                     conn.close_in_order(why);
                     self.turns.push_back(place);
                 }

@@ -8,7 +8,11 @@
 //! # Invariants
 //! T1. A read shorter than asked for emptied the socket, as with a plain one.
 //! T2. Nothing is fed to the session while plaintext waits in it: what it holds is one record.
-//! T3. After a fault nothing is fed or encrypted any more; bytes of the peer are thrown away.
+//! T3. After a fault nothing is fed or encrypted any more; bytes of the peer, and those for it, are
+//!     thrown away.
+//! T4. What was decrypted before an error is handed out first, as a plain socket hands out what
+//!     arrived before a reset; the error is told by the next read.
+//! T5. What goes wrong with writing is found by who writes, not by who reads.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -63,6 +67,8 @@ pub(crate) struct Tls {
     /// The peer will send nothing more.
     ended: bool,
     fault: Option<CloseReason>,
+    /// Met behind plaintext that was handed out (T4).
+    late: Option<io::Error>,
 }
 
 impl Tls {
@@ -77,6 +83,7 @@ impl Tls {
             untold: false,
             ended: false,
             fault: None,
+            late: None,
         })
     }
 
@@ -98,8 +105,9 @@ impl Tls {
         chain.first().map(AsRef::as_ref)
     }
 
+    /// Whether the end of the stream, or an error, was met behind what was read last.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended
+        self.ended || self.late.is_some()
     }
 
     pub(crate) fn wants_write(&self) -> bool {
@@ -116,32 +124,62 @@ impl Tls {
         into: &mut [IoSliceMut<'_>],
         sealed: &mut [u8],
     ) -> io::Result<usize> {
+        if let Some(error) = self.late.take() {
+            return self.postpone(error, into, 0);
+        }
         if self.fault.is_some() {
             return uninterrupted(|| self.stream.read(sealed));
         }
+        let mut filled = 0;
+        let opened = self.open(into, sealed, &mut filled);
+        match opened {
+            Ok(()) => Ok(filled),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && filled > 0 => Ok(filled),
+            Err(error) => self.postpone(error, into, filled),
+        }
+    }
+
+    /// Decrypts until the buffers are full or the stream has ended.
+    fn open(
+        &mut self,
+        into: &mut [IoSliceMut<'_>],
+        sealed: &mut [u8],
+        filled: &mut usize,
+    ) -> io::Result<()> {
         let wanted: usize = into.iter().map(|buffer| buffer.len()).sum();
         let stash = std::mem::take(&mut self.stash);
         let mut rest: &[u8] = &stash;
-        let mut filled = 0;
         loop {
-            filled = self.take_plain(into, filled)?;
-            if filled == wanted || self.ended {
+            *filled = self.take_plain(into, *filled)?;
+            if *filled == wanted || self.ended {
                 self.stash = rest.to_vec();
-                return Ok(filled);
+                return Ok(());
             }
             if rest.is_empty() {
                 rest = &[];
-                match uninterrupted(|| self.stream.read(sealed)) {
-                    Ok(0) => self.ended = true,
-                    Ok(bytes) => rest = &sealed[..bytes],
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && filled > 0 => {
-                        return Ok(filled);
-                    }
-                    Err(error) => return Err(error),
+                match uninterrupted(|| self.stream.read(sealed))? {
+                    0 => self.ended = true,
+                    bytes => rest = &sealed[..bytes],
                 }
             }
             rest = self.feed(rest)?;
         }
+    }
+
+    /// Keeps an error for the next read while there is plaintext from before it (T4).
+    fn postpone(
+        &mut self,
+        error: io::Error,
+        into: &mut [IoSliceMut<'_>],
+        filled: usize,
+    ) -> io::Result<usize> {
+        // Records in front of a bad one were decrypted with it.
+        let filled = self.take_plain(into, filled).unwrap_or(filled);
+        if filled == 0 {
+            return Err(error);
+        }
+        self.late = Some(error);
+        Ok(filled)
     }
 
     /// Moves plaintext behind the first `filled` bytes of the buffers; gives how many are filled.
@@ -186,14 +224,14 @@ impl Tls {
                 break;
             }
         }
-        self.flush_if_possible()?;
+        drop(self.flush()); // T5
         Ok(bytes)
     }
 
     /// Remembers a fault; an alert that tells the peer is on its way if the session has one.
     fn fail<T>(&mut self, why: CloseReason) -> io::Result<T> {
         self.fault = Some(why);
-        self.flush_if_possible()?;
+        drop(self.flush()); // T5
         Err(io::ErrorKind::InvalidData.into())
     }
 
@@ -202,7 +240,7 @@ impl Tls {
     pub(crate) fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush()?;
         if self.fault.is_some() {
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Ok(parts.iter().map(|part| part.len()).sum()); // T3
         }
         let bytes = self.session.writer().write_vectored(parts)?;
         self.flush_if_possible()?;
@@ -278,5 +316,40 @@ fn alert_reason(alert: AlertDescription) -> &'static str {
         AlertDescription::ProtocolVersion => "the peer does not speak our protocol versions",
         AlertDescription::HandshakeFailure => "the peer found no cipher suite in common",
         _ => "the peer refused the handshake",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::crypto::ring as provider;
+    use rustls::server::ResolvesServerCertUsingSni;
+
+    #[test]
+    fn behind_a_fault_what_is_owed_is_written_and_the_rest_is_thrown_away() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(ResolvesServerCertUsingSni::new()));
+        let slot = TlsSlot::new(Arc::new(config));
+        let mut tls = Tls::new(TcpStream::from_std(stream), &slot).unwrap();
+        // A handshake record without sense, that an alert answers.
+        peer.write_all(b"\x16\x03\x01\x00\x05sense").unwrap();
+        let (mut plain, mut sealed) = ([0; 64], [0; 64]);
+        // The socket blocks here.
+        let told = tls.read(&mut [IoSliceMut::new(&mut plain)], &mut sealed);
+        assert_eq!(told.unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(matches!(tls.fault(), Some(CloseReason::TlsRefused(_))));
+        // Nothing is offered when only the alert waited for the socket.
+        assert_eq!(tls.write(&[]).unwrap(), 0);
+        assert_eq!(tls.write(&[IoSlice::new(b"an answer")]).unwrap(), 9, "T3");
+        tls.finish().unwrap();
+        let mut told = Vec::new();
+        peer.read_to_end(&mut told).unwrap();
+        assert!(told.len() <= 7, "an alert at most: {told:?}");
     }
 }

@@ -21,7 +21,7 @@ use crate::security::sasl::scram::{Credential, Hash, ITERATIONS_MAX, ITERATIONS_
 use crate::security::{CredentialsError, NAME_BYTES_MAX, UserKeys};
 
 /// Longest salt that is kept; those of clients have some thirty bytes.
-const SALT_BYTES_MAX: usize = 1024;
+const SALT_BYTES_MAX: usize = 128;
 
 /// The number of a mechanism in these two APIs.
 pub(super) fn mechanism_code(hash: Hash) -> i8 {

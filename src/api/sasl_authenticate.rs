@@ -1,6 +1,7 @@
 //! SaslAuthenticate: the tokens of a login, and the same without a header.
 //!
-//! A token may cost milliseconds of computing, so `work-*` takes it. The answer to a failed login is held back for
+//! A token may cost milliseconds of computing, so `login-*` takes it, and a token beyond the most that may wait ends its
+//! connection. The answer to a failed login is held back for
 //! `connection.failed.authentication.delay.ms`, by the timer and not by a thread.
 
 use std::sync::Arc;
@@ -20,6 +21,10 @@ use crate::security::sasl::{Login, Outcome};
 /// Kafka's number of it.
 pub(super) const KEY: i16 = 36;
 const FAILED: CloseReason = CloseReason::Service("a failed login");
+const TOO_MANY: CloseReason = CloseReason::Service("too many logins at a time");
+/// Tokens that wait for a thread; each net thread may pass it by one. With the most rounds there are it is some seconds
+/// of work, and clients wait for ten.
+const QUEUED_MAX: usize = 512;
 const NOT_BEGUN: &str = "SaslAuthenticate request received without SaslHandshake";
 const NOT_NOW: &str = "SaslAuthenticate request received after successful authentication";
 
@@ -78,9 +83,14 @@ impl Exchange {
     }
 }
 
-/// Takes the token on a `work-*` thread. Without a version, the answer is the bare token.
+/// Takes the token on a `login-*` thread. Without a version, the answer is the bare token.
 fn submit(exchange: Exchange, token: Vec<u8>, slot: Slot, version: Option<i16>) {
-    let workers = Arc::clone(exchange.broker.workers());
+    let workers = Arc::clone(exchange.broker.login_workers());
+    if workers.queued() >= QUEUED_MAX {
+        // Not a refusal: clients would not try again. Held back, so that they do not at once.
+        let Exchange { broker, login, .. } = &exchange;
+        return later(broker, login, move || slot.close(TOO_MANY));
+    }
     workers.submit(move || {
         let outcome = exchange.login.token(&token, &exchange.broker.credentials);
         answer(&exchange, outcome, slot, version);
@@ -147,10 +157,14 @@ pub(super) fn hold_back(
     slot: Slot,
     body: Option<impl Into<ResponseBody> + Send + 'static>,
 ) {
-    let answer = move || match body {
+    later(broker, login, move || match body {
         Some(body) => slot.reply_and_close(body, FAILED),
         None => slot.close(FAILED),
-    };
+    });
+}
+
+/// Answers after the delay of failed logins.
+fn later(broker: &Broker, login: &Login, answer: impl FnOnce() + Send + 'static) {
     match broker.config.failed_login_delay_ms {
         0 => answer(),
         delay_ms => {

@@ -36,9 +36,13 @@ pub(super) enum Gate {
 }
 
 impl Gate {
-    /// Whether it is not known yet who is there.
-    fn is_before_login(&self) -> bool {
-        matches!(self, Self::Login(login) if !login.is_open())
+    /// Whether nobody is known yet behind the connection.
+    fn keeps_out(&self) -> bool {
+        match self {
+            Self::Open => false,
+            Self::Login(login) => !login.is_open(),
+            Self::Shut(_) => true,
+        }
     }
 
     /// Why a request of this key may not be called now.
@@ -75,9 +79,10 @@ impl KafkaService {
     }
 }
 
-/// Who pays for a request; nobody where no limit is set.
+/// Who pays for a request; nobody where no limit is set, and no stranger: they could fill the meters with names.
 fn client(broker: &Broker, conn: &Conn, request: &Request) -> Option<Client> {
-    broker.quotas.has_limits().then(|| Client {
+    let limited = broker.quotas.has_limits() && !conn.gate.keeps_out();
+    limited.then(|| Client {
         user: conn.session.principal.shared_name(),
         id: request.header.client_id.clone().unwrap_or_default(),
     })
@@ -163,8 +168,7 @@ impl Service for KafkaService {
             return Flow::Done;
         };
         api.requests.fetch_add(1, Ordering::Relaxed);
-        let pays = !is_login(key) && !conn.gate.is_before_login();
-        let client = client(&self.broker, conn, &request).filter(|_| pays);
+        let client = client(&self.broker, conn, &request).filter(|_| !is_login(key));
         let _work = client.as_ref().map(|who| Work::of(&self.broker, who));
         let slot = match client {
             None => Slot::free(slot),

@@ -101,6 +101,7 @@ impl<'a> Seen<'a> {
     pub(super) fn pools(&self, out: &mut Samples<'_>) {
         let Some(broker) = self.broker else { return };
         out.put(&["work"], broker.workers().queued());
+        out.put(&["login"], broker.login_workers().queued());
         self.each_dir(|_, dir| {
             for (name, pool) in [
                 ("append", &dir.appends),

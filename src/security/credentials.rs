@@ -1,12 +1,14 @@
 //! Users and what is kept of their passwords: `credentials.json`.
 //!
-//! Owns:     the file, who has which credential, and what an unknown user looks like from outside.
+//! Owns:     the file, and who has which credential.
 //! Does not: speak SASL.
 //!
 //! # Invariants
 //! U1. Salted keys only: no password, and nothing that a client could log in with, is kept or written.
 //! U2. What a change says is on stable storage before anybody may log in by it.
-//! U3. An unknown user gets a salt that stays the same, and costs what a known one costs.
+//! U3. An unknown user resembles a known one until the proof: a salt that stays the same, and as much work. Whoever
+//!     asks often enough and measures may still tell them apart; nobody is told.
+//! U4. No file is written that the next start would not read.
 //!
 //! Threads: changes block on I/O, one at a time; reading takes no lock.
 
@@ -21,17 +23,17 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
-use ring::hmac;
 use seawall_storage::disk::Disk;
 use serde::{Deserialize, Serialize};
 
-use super::sasl::scram::{Credential, Hash, ITERATIONS_MIN, random};
+use super::lookalike::Lookalikes;
+use super::sasl::scram::{Credential, Hash, random};
 use crate::cluster::DirClaim;
 use crate::cluster::state_file::{self, StateError, StateFault};
 
 /// The file's name in the cluster's directory.
 pub(crate) const FILE: &str = "credentials.json";
-/// A user has less than a kilobyte.
+/// A user has less than a kilobyte, with a name of a usual length.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Users that there may be: the file is written as a whole at each change.
 pub(crate) const USERS_MAX: usize = 20_000;
@@ -67,6 +69,7 @@ pub(crate) type UserKeys = BTreeMap<Hash, Credential>;
 pub(crate) struct Users {
     secret: Vec<u8>,
     users: BTreeMap<String, UserKeys>,
+    lookalikes: Lookalikes,
 }
 
 /// Why users were not changed.
@@ -89,7 +92,10 @@ impl fmt::Display for CredentialsError {
             Self::NotFresh => {
                 f.write_str("this broker cannot be sure to own its directories at the moment")
             }
-            Self::TooMany => write!(f, "there are {USERS_MAX} users, and more are not kept"),
+            Self::TooMany => write!(
+                f,
+                "more than {USERS_MAX} users, or {FILE_BYTES_MAX} bytes of them, are not kept"
+            ),
             Self::Random(error) => error.fmt(f),
         }
     }
@@ -121,10 +127,10 @@ impl Credentials {
         let file = state_file::load::<UsersFile>(&*disk, &path, FILE_BYTES_MAX);
         let users = match file.map_err(CredentialsError::State)? {
             Some(file) => Users::of_file(file).ok_or_else(|| damaged(&path))?,
-            None => Users {
-                secret: random(SECRET_BYTES).map_err(CredentialsError::Random)?,
-                users: BTreeMap::new(),
-            },
+            None => {
+                let secret = random(SECRET_BYTES).map_err(CredentialsError::Random)?;
+                Users::new(secret, BTreeMap::new())
+            }
         };
         Ok(Self {
             disk,
@@ -147,18 +153,23 @@ impl Credentials {
     ) -> Result<R, CredentialsError> {
         let _one_at_a_time = self.changing.lock();
         let before = self.users.load_full();
-        let mut after = Users::clone(&before);
-        let result = change(&mut after.users);
-        if after.users == before.users {
+        let mut users = before.users.clone();
+        let result = change(&mut users);
+        if users == before.users {
             return Ok(result);
         }
-        if after.users.len() > USERS_MAX {
+        if users.len() > USERS_MAX {
             return Err(CredentialsError::TooMany);
+        }
+        let after = Users::new(before.secret.clone(), users);
+        let file = after.to_file();
+        if file.bytes() > FILE_BYTES_MAX {
+            return Err(CredentialsError::TooMany); // U4
         }
         if !self.claim.is_fresh() {
             return Err(CredentialsError::NotFresh);
         }
-        let stored = state_file::store_private(&*self.disk, &self.path, &after.to_file());
+        let stored = state_file::store_private(&*self.disk, &self.path, &file);
         stored.map_err(CredentialsError::State)?;
         self.users.store(Arc::new(after)); // U2
         Ok(result)
@@ -172,7 +183,27 @@ fn damaged(path: &Path) -> CredentialsError {
     })
 }
 
+impl UsersFile {
+    /// How long it will be at most; without end if it cannot be written.
+    fn bytes(&self) -> u64 {
+        /// For the fields that every state file has.
+        const AROUND_BYTES: usize = 256;
+        let bytes = serde_json::to_vec(self).map_or(usize::MAX, |bytes| bytes.len());
+        u64::try_from(bytes.saturating_add(AROUND_BYTES)).unwrap_or(u64::MAX)
+    }
+}
+
 impl Users {
+    fn new(secret: Vec<u8>, users: BTreeMap<String, UserKeys>) -> Self {
+        let named = users.iter().map(|(name, keys)| (name.as_str(), keys));
+        let lookalikes = Lookalikes::of(&secret, named);
+        Self {
+            secret,
+            users,
+            lookalikes,
+        }
+    }
+
     /// Every user, by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &UserKeys)> {
         self.users.iter().map(|(name, keys)| (name.as_str(), keys))
@@ -185,8 +216,10 @@ impl Users {
 
     /// What a SCRAM exchange goes on with: the user's, or one that nobody has the password of (U3).
     pub(crate) fn scram(&self, hash: Hash, name: &str) -> Credential {
+        // Made for known ones as well, so that it takes as long.
+        let nobody = self.lookalikes.scram(hash, name);
         let known = self.users.get(name).and_then(|keys| keys.get(&hash));
-        known.cloned().unwrap_or_else(|| self.nobody(hash, name))
+        known.cloned().unwrap_or(nobody)
     }
 
     /// Whether the user has this password. Slow, and as slow for a user that does not exist (U3).
@@ -194,35 +227,9 @@ impl Users {
         let known = self.users.get(name).and_then(BTreeMap::first_key_value);
         let (hash, credential) = match known {
             Some((hash, credential)) => (*hash, credential.clone()),
-            None => {
-                let usual = self.users.values().find_map(BTreeMap::first_key_value);
-                let hash = usual.map_or(Hash::Sha256, |(hash, _)| *hash);
-                (hash, self.nobody(hash, name))
-            }
+            None => self.lookalikes.plain(name),
         };
         credential.has_password(hash, password.as_bytes()) && known.is_some()
-    }
-
-    /// A credential that looks like those of others and that no password opens.
-    fn nobody(&self, hash: Hash, name: &str) -> Credential {
-        let like = self.users.values().find_map(|keys| keys.get(&hash));
-        let length = like.map_or(SALT_BYTES, |like| like.salt.len());
-        let key = hmac::Key::new(hmac::HMAC_SHA512, &self.secret);
-        let seed = hmac::sign(&key, name.as_bytes());
-        let bytes = seed.as_ref().iter().cycle().take(length).copied();
-        // kafka-configs makes salts of digits and letters.
-        let as_text = like.is_some_and(|like| like.salt.iter().all(u8::is_ascii_alphanumeric));
-        let salt = if as_text {
-            bytes.map(in_base_36).collect()
-        } else {
-            bytes.collect()
-        };
-        Credential {
-            salt,
-            iterations: like.map_or(least(), |like| like.iterations),
-            stored_key: vec![0; hash.len()],
-            server_key: seed.as_ref()[..hash.len()].to_vec(),
-        }
     }
 
     fn of_file(file: UsersFile) -> Option<Self> {
@@ -245,7 +252,7 @@ impl Users {
             }
             users.insert(name, of_user);
         }
-        (secret.len() == SECRET_BYTES).then_some(Self { secret, users })
+        (secret.len() == SECRET_BYTES).then(|| Self::new(secret, users))
     }
 
     fn to_file(&self) -> UsersFile {
@@ -268,16 +275,6 @@ impl Users {
     }
 }
 
-fn in_base_36(byte: u8) -> u8 {
-    const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    DIGITS[usize::from(byte) % DIGITS.len()]
-}
-
-/// The rounds that kafka-configs asks for by default.
-fn least() -> NonZeroU32 {
-    NonZeroU32::new(ITERATIONS_MIN).unwrap_or(NonZeroU32::MIN)
-}
-
 /// A hash's mechanism, by its name on the wire.
 pub(crate) fn mechanism_name(hash: Hash) -> &'static str {
     match hash {
@@ -290,4 +287,34 @@ fn hash_of_mechanism(name: &str) -> Option<Hash> {
     [Hash::Sha256, Hash::Sha512]
         .into_iter()
         .find(|hash| mechanism_name(*hash) == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::state_file::real_disk;
+
+    #[test]
+    fn the_most_users_with_the_longest_names_are_more_than_a_file_may_hold() {
+        let keys = || {
+            let salt = vec![7; SALT_BYTES];
+            let key = Credential::of_salted(Hash::Sha512, &[7; 64], salt, NonZeroU32::MIN);
+            UserKeys::from([(Hash::Sha512, key)])
+        };
+        let users = |count: usize| {
+            // Each of these characters is six bytes in the file.
+            let name = |n| format!("{}{n:05}", "\u{1}".repeat(NAME_BYTES_MAX - 5));
+            let all = (0..count).map(|n| (name(n), keys())).collect();
+            Users::new(vec![7; SECRET_BYTES], all).to_file()
+        };
+        assert!(users(USERS_MAX).bytes() > FILE_BYTES_MAX);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE);
+        for count in [0, 1, 300] {
+            let file = users(count);
+            state_file::store_private(&*real_disk(), &path, &file).unwrap();
+            let written = std::fs::metadata(&path).unwrap().len();
+            assert!((written..written + 256).contains(&file.bytes()), "{count}");
+        }
+    }
 }

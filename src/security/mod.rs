@@ -9,6 +9,7 @@ mod authorizer;
 mod credentials;
 pub(crate) mod exposure;
 mod files;
+mod lookalike;
 mod mapping;
 pub(crate) mod quota;
 pub(crate) mod sasl;
@@ -85,6 +86,9 @@ impl Doors {
     pub(crate) fn open(config: &Config) -> Result<Arc<Self>, SecurityError> {
         let mut doors = Vec::new();
         for (listener, security) in config.listeners.iter().zip(&config.security) {
+            let oauth = security.sasl.as_ref().and_then(|sasl| sasl.oauth.as_ref());
+            // Before it is read: what changes meanwhile is read again.
+            let keys_print = Mutex::new(oauth.map_or_else(Print::new, keys_print));
             let tls = security.tls.as_ref().map(TlsListener::open);
             let failed = |error| SecurityError::Tls(listener.name.clone(), error);
             let sasl = security.sasl.as_ref().map(|settings| {
@@ -92,11 +96,10 @@ impl Doors {
                 let settings = settings.clone();
                 Ok(Arc::new(SaslListener { settings, tokens }))
             });
-            let oauth = security.sasl.as_ref().and_then(|sasl| sasl.oauth.as_ref());
             doors.push(Door {
                 tls: tls.transpose().map_err(failed)?,
                 sasl: sasl.transpose()?,
-                keys_print: Mutex::new(oauth.map_or_else(Print::new, keys_print)),
+                keys_print,
             });
         }
         let doors = Self {
@@ -146,11 +149,8 @@ impl Doors {
             self.reload.fetch_or(asked, Ordering::AcqRel);
             return;
         }
-        let doors = Arc::clone(self);
-        pool.submit(move || {
-            doors.refresh(asked);
-            doors.looking.store(false, Ordering::Release);
-        });
+        let looking = Looking(Arc::clone(self));
+        pool.submit(move || looking.0.refresh(asked));
     }
 
     fn refresh(&self, anyway: bool) {
@@ -166,6 +166,15 @@ impl Doors {
     fn warn_of_ends(&self) {
         let tls = self.doors.iter().filter_map(|door| door.tls.as_ref());
         tls.for_each(TlsListener::warn_of_end);
+    }
+}
+
+/// Somebody looks whether files have changed, until this is dropped: also by a panic, or by a pool that has stopped.
+struct Looking(Arc<Doors>);
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.0.looking.store(false, Ordering::Release);
     }
 }
 

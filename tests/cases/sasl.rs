@@ -1,10 +1,11 @@
 //! Logins by SASL: what may come when, and what a refusal tells.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use seawall_testkit::Raw;
 use seawall_testkit::kafka_wire::*;
 use seawall_testkit::wait::{self, SOON};
+use seawall_testkit::{Bytes, Raw};
 
 use super::codes;
 use super::logins::{
@@ -31,6 +32,25 @@ fn log_in(raw: &mut Raw, mechanism: &str, who: (&str, &str)) -> SaslAuthenticate
         );
     }
     done
+}
+
+const SHA_256: i8 = 1;
+const SHA_512: i8 = 2;
+
+/// Adds a user whose password nobody has.
+fn add_user(guarded: &Guarded, name: &str, mechanism: i8, rounds: i32) {
+    let mut one = alter_user_scram_credentials_request::ScramCredentialUpsertion::default();
+    one.name = name.into();
+    one.mechanism = mechanism;
+    one.iterations = rounds;
+    one.salt = Bytes::from_static(b"a1b2c3d4e5f6g7h8i9j0k1l2");
+    let bytes = if mechanism == SHA_256 { 32 } else { 64 };
+    one.salted_password = Bytes::from(vec![7; bytes]);
+    let mut request = AlterUserScramCredentialsRequest::default();
+    request.upsertions = vec![one];
+    let mut raw = guarded.broker.connect();
+    let answer = raw.call::<AlterUserScramCredentialsRequest>(0, &request);
+    assert_eq!(answer.results[0].error_code, codes::NONE);
 }
 
 fn must_fail(raw: &mut Raw, answer: &SaslAuthenticateResponse, words: &str) {
@@ -101,19 +121,119 @@ fn each_mechanism_logs_in_and_a_wrong_password_or_user_is_refused_alike() {
 #[test]
 fn an_unknown_user_looks_like_a_known_one_until_the_proof() {
     let guarded = Guarded::start(&[]);
-    let first = |user: &str| {
-        let mut raw = guarded.begun("SCRAM-SHA-256");
-        let scram = Scram::new("SCRAM-SHA-256", (user, "x"));
+    // As kafka-configs adds one: a salt of text, and more rounds than the others have.
+    add_user(&guarded, "carol", SHA_256, 8192);
+    let first = |mechanism: &str, user: &str| {
+        let mut raw = guarded.begun(mechanism);
+        let scram = Scram::new(mechanism, (user, "x"));
         let answer = token(&mut raw, &scram.first());
         assert_eq!(answer.error_code, codes::NONE, "{user}");
         server_fields(&answer.auth_bytes)
     };
-    let (known, unknown, again) = (first("alice"), first("nobody"), first("nobody"));
-    assert_eq!(known.1.len(), unknown.1.len(), "salts of the same length");
-    assert_eq!(known.2, unknown.2, "as many rounds");
-    assert_eq!(unknown.1, again.1, "the same salt each time");
-    assert_ne!(unknown.0, again.0, "another nonce each time");
-    assert_ne!(first("somebody").1, unknown.1, "each has a salt of its own");
+    let form = |(_, salt, rounds): &(String, Vec<u8>, u32)| {
+        let as_text = salt.iter().all(u8::is_ascii_alphanumeric);
+        (salt.len(), as_text, *rounds)
+    };
+    let known = ["alice", "carol"].map(|user| form(&first("SCRAM-SHA-256", user)));
+    assert_eq!(known, [(16, false, 4096), (24, true, 8192)]);
+    let mut seen = HashSet::new();
+    for n in 0..200 {
+        let name = format!("nobody-{n}");
+        let unknown = first("SCRAM-SHA-256", &name);
+        let again = first("SCRAM-SHA-256", &name);
+        assert_eq!(
+            (&unknown.1, unknown.2),
+            (&again.1, again.2),
+            "stays the same"
+        );
+        assert_ne!(unknown.0, again.0, "another nonce each time");
+        assert!(known.contains(&form(&unknown)), "resembles a known one");
+        let other = first("SCRAM-SHA-512", &name).1;
+        assert_ne!(
+            other[..8],
+            unknown.1[..8],
+            "each mechanism has salts of its own"
+        );
+        seen.insert(form(&unknown));
+    }
+    assert_eq!(seen.len(), 2, "not all resemble the same one");
+    let salt = |user| first("SCRAM-SHA-256", user).1[..8].to_vec();
+    assert_ne!(
+        salt("nobody"),
+        salt("somebody"),
+        "each name has a salt of its own"
+    );
+}
+
+#[test]
+fn tokens_of_strangers_hold_up_nobody_else_and_do_not_pile_up() {
+    const STRANGERS: usize = 1_000;
+    let guarded = Guarded::start(&[("connection.failed.authentication.delay.ms", "0")]);
+    // Each of these tokens costs as much as there is to ask for.
+    add_user(&guarded, "slow", SHA_512, 16_384);
+    let mut strangers: Vec<Raw> = (0..STRANGERS).map(|_| guarded.begun("PLAIN")).collect();
+    let mut other = guarded.broker.connect();
+    let mut request = SaslAuthenticateRequest::default();
+    request.auth_bytes = plain(("slow", "wrong")).into();
+    for raw in &mut strangers {
+        raw.send(2, &request);
+    }
+    // A join is answered by the pool of joins while tokens wait.
+    let joined = other.call::<JoinGroupRequest>(5, &JoinGroupRequest::default());
+    assert_eq!(joined.error_code, codes::INVALID_GROUP_ID);
+    let waits = |raw: &mut Raw| {
+        raw.patience(Duration::from_millis(1));
+        let peeked = raw.stream().peek(&mut [0]);
+        raw.patience(SOON);
+        peeked.is_err()
+    };
+    let waiting = strangers
+        .iter_mut()
+        .map(waits)
+        .filter(|waits| *waits)
+        .count();
+    assert!(waiting > 0, "all strangers were answered before");
+    let mut answers = strangers.iter_mut().map(Raw::read_frame);
+    let answered = answers.by_ref().filter(Option::is_some).count();
+    assert!(
+        answered >= 512,
+        "{answered} were answered: as many may wait"
+    );
+    assert!(
+        answered < STRANGERS,
+        "the rest was closed without an answer"
+    );
+    let mut raw = guarded.connect();
+    assert_eq!(log_in(&mut raw, "PLAIN", ALICE).error_code, codes::NONE);
+}
+
+#[test]
+fn no_limit_of_clients_is_about_those_who_have_not_logged_in() {
+    let guarded = Guarded::start(&[("quota.window.num", "2")]);
+    let mut entry = alter_client_quotas_request::EntryData::default();
+    let mut part = alter_client_quotas_request::EntityData::default();
+    part.entity_type = "client-id".into();
+    part.entity_name = None; // the default of all
+    entry.entity = vec![part];
+    let mut op = alter_client_quotas_request::OpData::default();
+    op.key = "request_percentage".into();
+    op.value = 0.000_1;
+    entry.ops = vec![op];
+    let mut request = AlterClientQuotasRequest::default();
+    request.entries = vec![entry];
+    let altered = guarded
+        .broker
+        .connect()
+        .call::<AlterClientQuotasRequest>(1, &request);
+    assert_eq!(altered.entries[0].error_code, codes::NONE);
+    let throttled = |raw: &mut Raw| {
+        let mut ask = || raw.call::<ApiVersionsRequest>(3, &ApiVersionsRequest::default());
+        (0..5).map(|_| ask().throttle_time_ms).sum::<i32>()
+    };
+    let mut raw = guarded.connect();
+    assert_eq!(throttled(&mut raw), 0, "nobody's");
+    assert_eq!(log_in(&mut raw, "PLAIN", ALICE).error_code, codes::NONE);
+    assert!(throttled(&mut raw) > 0, "alice's");
 }
 
 #[test]

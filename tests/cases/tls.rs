@@ -13,13 +13,14 @@ use rustls::crypto::ring as provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
-use seawall_testkit::kafka_wire::{ApiVersionsRequest, MetadataRequest};
+use seawall_testkit::kafka_wire::{ApiVersionsRequest, CreateTopicsRequest, MetadataRequest};
 use seawall_testkit::ports::free_port;
 use seawall_testkit::raw::{decode_response, encode_frame};
 use seawall_testkit::wait::{self, SOON};
-use seawall_testkit::{Broker, Bytes, Raw, metrics};
+use seawall_testkit::{Broker, Bytes, Raw, metrics, requests};
 use tempfile::TempDir;
 
+use super::codes;
 use crate::setup;
 
 /// Somebody who issues certificates.
@@ -292,18 +293,32 @@ fn a_certificate_is_welcome_where_it_is_requested_and_a_bad_one_is_not() {
 }
 
 #[test]
-fn whom_no_rule_makes_a_user_of_is_not_let_in() {
+fn a_rule_makes_the_user_and_whom_none_makes_a_user_of_is_not_let_in() {
     // The comma of the organisation is escaped, and the name comes first, as Java writes it.
-    let rules = "RULE:^CN=(alice),O=Sea\\\\, and wall$/$1/U";
+    let rules = "RULE:^CN=(alice|carol),O=Sea\\\\, and wall$/$1/U";
     let sealed = Sealed::start(&[
         ("ssl.client.auth", "required"),
         ("ssl.principal.mapping.rules", rules),
+        (
+            "authorizer.class.name",
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        ),
+        ("super.users", "User:ALICE"),
     ]);
-    let alice = sealed.authority.issue("alice", 2090);
-    sealed
-        .connect(sealed.client(Some(&alice)))
-        .ask()
-        .expect("let in");
+    // Each is the user that the rule makes, and no other.
+    for (name, code) in [
+        ("alice", codes::NONE),
+        ("carol", codes::TOPIC_AUTHORIZATION_FAILED),
+    ] {
+        let identity = sealed.authority.issue(name, 2090);
+        let mut secure = sealed.connect(sealed.client(Some(&identity)));
+        let topics = vec![requests::topic(name, 1, &[])];
+        let request = requests::create_topics(topics);
+        secure.send(&encode_frame(7, 1, &request)).expect("let in");
+        let answer = secure.frame().expect("an answer");
+        let answer = decode_response::<CreateTopicsRequest>(7, 1, answer);
+        assert_eq!(answer.topics[0].error_code, code, "{name}");
+    }
     let bob = sealed.authority.issue("bob", 2090);
     refusal(&sealed, sealed.client(Some(&bob)));
     wait::until("it says why", SOON, || {

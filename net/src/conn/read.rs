@@ -49,8 +49,15 @@ impl<C> Conn<C> {
             sealed,
         } = scratch;
         let spare = self.reader.spare();
-        let spare_bytes = spare.len();
+        let spare_bytes = spare.len().min(TURN_BYTES);
+        // A turn that ends within the frame takes nothing behind it.
+        let scratch = if spare_bytes < spare.len() {
+            &mut []
+        } else {
+            &mut scratch[..]
+        };
         let wanted = spare_bytes + scratch.len();
+        let spare = &mut spare[..spare_bytes];
         let into = &mut [IoSliceMut::new(spare), IoSliceMut::new(scratch)];
         let read = self.transport.read_vectored(into, sealed);
         if self.transport.take_secured() {

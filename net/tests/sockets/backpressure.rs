@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use seawall_net::Limits;
+use bytes::Bytes;
+use seawall_net::{Limits, ReplySlot, Server};
 
 use crate::support::{Client, EXCLUSIVE, PIPELINED, Toy, eventually, frame, start, start_with};
 
@@ -154,6 +155,67 @@ fn a_peer_that_holds_room_and_sends_nothing_gives_way_to_those_who_wait() {
         51,
         "those that drip hold no room"
     );
+}
+
+/// A client with a request that is not answered yet, and behind it a frame that holds nearly all room.
+fn hog(toy: &Toy, server: &Server) -> (Client, Bytes, ReplySlot) {
+    let mut hog = Client::connect(server);
+    hog.send(PIPELINED, 1, b"danswer");
+    toy.wait_deferred(1);
+    hog.raw(&99_800_i32.to_be_bytes());
+    hog.raw(&[7; 16 * 1024]);
+    eventually("it holds room", || {
+        server.stats().frame_bytes_reserved >= 99_800
+    });
+    let (payload, slot) = toy.take_deferred().remove(0);
+    (hog, payload, slot)
+}
+
+fn contended_limits() -> Limits {
+    Limits {
+        frames_in_flight_bytes_max: 100_000,
+        contended_frame_grace: Duration::from_millis(200),
+        linger: Duration::from_millis(200),
+        ..Limits::default()
+    }
+}
+
+#[test]
+fn who_gives_way_gives_room_at_once_and_gets_the_answers_that_are_owed() {
+    let toy = Toy::logged_in();
+    let server = start_with(&toy, contended_limits());
+    let (mut hog, payload, slot) = hog(&toy, &server);
+    let mut other = Client::connect(&server);
+    other.send(EXCLUSIVE, 1, &vec![b'e'; 20_000]);
+    assert_eq!(other.reply().1.len(), 19_999);
+    slot.reply(payload);
+    assert_eq!(hog.reply(), (1, b"answer".to_vec()));
+    assert_eq!(hog.until_closed(), b"");
+    // It is gone though the peer never ends its stream.
+    eventually("it lingers no more", || server.stats().connections == 1);
+}
+
+#[test]
+fn a_connection_that_is_not_read_gives_way_to_those_who_wait_for_room() {
+    for muted in [true, false] {
+        let toy = Toy::logged_in();
+        let limits = Limits {
+            reply_bytes_queued_max: 1_000,
+            ..contended_limits()
+        };
+        let server = start_with(&toy, limits);
+        let (_hog, payload, slot) = hog(&toy, &server);
+        if muted {
+            slot.mute(Duration::from_secs(3_600));
+            slot.reply(payload);
+        } else {
+            // More than its socket takes while it does not read.
+            slot.reply(Bytes::from(vec![7; 50_000_000]));
+        }
+        let mut other = Client::connect(&server);
+        other.send(EXCLUSIVE, 1, &vec![b'e'; 20_000]);
+        assert_eq!(other.reply().1.len(), 19_999, "{muted}");
+    }
 }
 
 #[test]

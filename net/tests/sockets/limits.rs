@@ -105,3 +105,16 @@ fn an_address_in_use_is_an_error_that_names_it() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn a_connection_may_be_turned_away_for_any_time_and_others_are_served() {
+    let toy = Toy::logged_in();
+    let server = start_with(&toy, Limits::default());
+    *toy.turns_away.lock() = Some(Duration::MAX);
+    let held = Client::connect(&server);
+    eventually("it is held", || server.stats().turned_away == 1);
+    *toy.turns_away.lock() = None;
+    assert!(served(&server).is_some());
+    assert_eq!(server.stats().panics, 0);
+    drop(held);
+}

@@ -17,3 +17,4 @@ mod parking;
 mod split;
 #[allow(dead_code, reason = "tests/memory.rs uses the rest")]
 mod support;
+mod tls;

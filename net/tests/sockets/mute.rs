@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Client, EXCLUSIVE, PIPELINED, eventually, start};
+use seawall_net::Limits;
+
+use crate::support::{Client, EXCLUSIVE, PIPELINED, Toy, eventually, start, start_with};
 
 const MUTE: Duration = Duration::from_millis(300);
 
@@ -80,4 +82,49 @@ fn a_muted_connection_whose_peer_resets_it_is_gone_at_once() {
     eventually("the connection is closed", || {
         server.stats().connections == 0
     });
+}
+
+#[test]
+fn a_muted_connection_whose_peer_has_left_ends_with_what_it_sent_started() {
+    let toy = Toy::logged_in();
+    let limits = Limits {
+        idle_deadline: MUTE,
+        ..Limits::default()
+    };
+    let server = start_with(&toy, limits);
+    let mut client = Client::connect(&server);
+    client.send(PIPELINED, 1, b"d1");
+    toy.wait_deferred(1);
+    let (payload, slot) = toy.take_deferred().remove(0);
+    slot.mute(Duration::from_secs(3_600));
+    slot.reply(payload);
+    assert_eq!(client.reply().0, 1);
+    // The mute of the first of these does not hold the others.
+    for _ in 0..3 {
+        client.send(PIPELINED, 0, b"m");
+    }
+    client.finish();
+    drop(client);
+    eventually("it is closed", || server.stats().connections == 0);
+    assert_eq!(toy.started(), 1 + 3);
+}
+
+#[test]
+fn a_mute_of_any_length_harms_nobody_else() {
+    let (toy, server) = start();
+    let mut client = Client::connect(&server);
+    client.send(EXCLUSIVE, 1, b"d1");
+    toy.wait_deferred(1);
+    let (payload, slot) = toy.take_deferred().remove(0);
+    slot.mute(Duration::MAX);
+    slot.reply(payload);
+    assert_eq!(client.reply().0, 1);
+    client.send(EXCLUSIVE, 2, b"e2");
+    // Both threads go round, and the muted connection starts nothing.
+    for n in 0..8 {
+        let mut other = Client::connect(&server);
+        other.send(EXCLUSIVE, n, b"eo");
+        assert_eq!(other.reply().0, n);
+    }
+    assert_eq!(toy.started(), 1 + 8);
 }

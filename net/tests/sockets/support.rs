@@ -3,7 +3,7 @@
 //! The first byte of a request body says what the service does with it; see [`Toy::call`].
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use seawall_net::wire::RequestHeader;
 use seawall_net::{
-    Class, CloseReason, ConnInfo, Flow, Limits, Listener, NetConfig, ReplySlot, Request,
+    Admission, Class, CloseReason, ConnInfo, Flow, Limits, Listener, NetConfig, ReplySlot, Request,
     ResponseBody, Server, Service, Unparker,
 };
 
@@ -50,6 +50,8 @@ pub(crate) struct Toy {
     /// Bodies are kept, so that their budget is.
     pub(crate) hoard: Mutex<Option<Vec<Bytes>>>,
     pub(crate) headers: Mutex<Vec<RequestHeader>>,
+    /// Connections are turned away for so long.
+    pub(crate) turns_away: Mutex<Option<Duration>>,
 }
 
 impl Toy {
@@ -89,6 +91,11 @@ pub(crate) struct Shared(pub(crate) Arc<Toy>);
 
 impl Service for Shared {
     type Conn = ();
+
+    fn admit(&self, _: IpAddr, _: usize) -> Admission {
+        let time = *self.0.turns_away.lock();
+        time.map_or(Admission::Yes, Admission::CloseAfter)
+    }
 
     fn opened(&self, info: &ConnInfo) {
         info.set_logged_in(self.0.logged_in);
@@ -137,9 +144,18 @@ fn act(toy: &Arc<Toy>, what: u8, payload: Bytes, slot: ReplySlot) -> Flow {
             std::thread::spawn(move || slot.reply(payload));
         }
         b's' => slot.silent(),
+        b'm' => {
+            slot.mute(Duration::from_secs(3_600));
+            slot.silent();
+        }
         b'c' => slot.close(CloseReason::Service("INVALID_REQUEST")),
         b'l' => drop(slot),
         b'x' => panic!("planted"),
+        // Holds the net thread up until the gate is open.
+        b'w' => {
+            eventually("the gate is open", || toy.gate_open.load(Ordering::SeqCst));
+            slot.reply(payload);
+        }
         b'b' => {
             let length = u32::from_be_bytes(payload[..4].try_into().unwrap());
             let part = Bytes::from(vec![b'B'; usize::try_from(length).unwrap() / 4]);

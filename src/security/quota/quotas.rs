@@ -199,7 +199,8 @@ impl Quotas {
         }
     }
 
-    /// Whether an address may connect once more, or for how long to hold it up.
+    /// Whether an address may connect once more, or for how long to hold it up: one sample of the window at
+    /// most, as in Kafka.
     pub(crate) fn connect(&self, address: IpAddr) -> Duration {
         if !self.store.limits_addresses() {
             return Duration::ZERO;
@@ -219,7 +220,7 @@ impl Quotas {
             measure.rate.record(self.window, now, -1.0);
         }
         drop(measure);
-        self.count(kind, time)
+        self.count(kind, time.min(self.window.sample))
     }
 
     fn measure(&self, client: &Client, kind: QuotaKind) -> Option<(f64, Arc<Mutex<Measure>>)> {

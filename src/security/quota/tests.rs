@@ -197,3 +197,17 @@ fn parts_that_do_not_go_together_and_limits_of_others_are_refused() {
     assert!(user.put("user", Some("v")).is_err());
     assert!(user.kind_of("connection_creation_rate").is_err());
 }
+
+#[test]
+fn an_address_is_held_up_for_one_sample_at_most_however_small_its_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let quotas = quotas(dir.path());
+    let mut address = Entity::default();
+    address.put("ip", Some("10.0.0.1")).unwrap();
+    let kind = QuotaKind::ConnectionCreationRate;
+    for limit in [1e-3, 1e-300, f64::MIN_POSITIVE] {
+        quotas.alter(&[set(address.clone(), kind, limit)]).unwrap();
+        let wait = quotas.connect("10.0.0.1".parse().unwrap());
+        assert_eq!(wait, WINDOW.sample, "{limit}");
+    }
+}

@@ -8,7 +8,7 @@
 //! L2. A later login is by the same mechanism and as the same user (KIP-368).
 //! L3. Nobody is told whether it was the user or the password that was wrong.
 //!
-//! Threads: the net thread of the connection begins an exchange, `work-*` takes its steps (a password costs
+//! Threads: the net thread of the connection begins an exchange, `login-*` takes its steps (a password costs
 //! milliseconds of computing); they never do so at once, since the protocol waits for each answer.
 
 pub(crate) mod oauth;
