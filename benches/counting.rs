@@ -6,7 +6,8 @@
 #![allow(
     dead_code,
     missing_docs,
-    reason = "the bench needs a part of the file, and criterion_group makes functions without comments"
+    unused_imports,
+    reason = "the bench needs a part of the file and not its tests, and criterion_group makes functions without comments"
 )]
 
 #[path = "../src/histogram.rs"]

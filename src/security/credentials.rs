@@ -195,8 +195,7 @@ impl UsersFile {
 
 impl Users {
     fn new(secret: Vec<u8>, users: BTreeMap<String, UserKeys>) -> Self {
-        let named = users.iter().map(|(name, keys)| (name.as_str(), keys));
-        let lookalikes = Lookalikes::of(&secret, named);
+        let lookalikes = Lookalikes::of(&secret, &users);
         Self {
             secret,
             users,

@@ -8,6 +8,7 @@
 //!     changes only when that one does, or a new one comes nearer.
 //! K2. As many names resemble a credential as chance gives it, so that an unusual form tells nothing.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use ring::hmac;
@@ -45,13 +46,10 @@ pub(super) struct Lookalikes {
 
 impl Lookalikes {
     /// For these users.
-    pub(super) fn of<'a>(
-        secret: &[u8],
-        users: impl Iterator<Item = (&'a str, &'a UserKeys)> + Clone,
-    ) -> Self {
+    pub(super) fn of(secret: &[u8], users: &BTreeMap<String, UserKeys>) -> Self {
         let key = hmac::Key::new(hmac::HMAC_SHA512, secret);
         let circle = |shape: &dyn Fn(&UserKeys) -> Option<Shape>| {
-            let shapes = users.clone().flat_map(|(name, keys)| {
+            let shapes = users.iter().flat_map(|(name, keys)| {
                 let shape = shape(keys);
                 let of_user = |shape| places(&key, name).map(|place| (place, shape));
                 shape.into_iter().flat_map(of_user)
