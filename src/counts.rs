@@ -39,6 +39,8 @@ pub struct DirCounts {
     pub bytes: Count,
     /// Bytes of batches read for fetches.
     pub read_bytes: Count,
+    /// Bytes of those that went from the page cache into a socket without a copy.
+    pub piped_bytes: Count,
     /// How long writes took, with the wait for the partition's lock.
     pub writes: Histogram,
     /// How long reads took.
@@ -59,6 +61,7 @@ impl DirCounts {
             records: Count::default(),
             bytes: Count::default(),
             read_bytes: Count::default(),
+            piped_bytes: Count::default(),
             writes: Histogram::of_times(),
             reads: Histogram::of_times(),
             fsyncs: Histogram::of_times(),

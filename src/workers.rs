@@ -11,19 +11,115 @@
 //! The queue has no limit of its own: every job belongs to a request, a lane
 //! or a partition, and those are bounded where they are admitted.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
+use crossbeam_channel::{Receiver, Sender};
+use parking_lot::{Condvar, Mutex};
+use seawall_net::Spin;
 
 enum Job {
     Run(Box<dyn FnOnce() + Send>),
     /// Whoever takes it ends its thread.
     Leave,
+}
+
+/// Jobs that wait for a thread, and threads that wait for a job.
+///
+/// One of them may look for a job instead of sleeping: who brings the only one need not wake anybody then.
+struct Queue {
+    state: Mutex<Waiting>,
+    changed: Condvar,
+    /// How many jobs there are, for who looks without the lock.
+    len: AtomicUsize,
+}
+
+struct Waiting {
+    jobs: VecDeque<Job>,
+    closed: bool,
+    /// Threads that sleep.
+    idle: usize,
+    /// Since when a thread has slept while no job came.
+    idle_since: Option<Instant>,
+    looking: bool,
+    spin: Spin,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self {
+            state: Mutex::new(Waiting {
+                jobs: VecDeque::new(),
+                closed: false,
+                idle: 0,
+                idle_since: None,
+                looking: false,
+                spin: Spin::for_this_machine(),
+            }),
+            changed: Condvar::new(),
+            len: AtomicUsize::new(0),
+        }
+    }
+
+    /// Adds a job, unless the queue is closed; says which.
+    fn push(&self, job: Job) -> bool {
+        let mut state = self.state.lock();
+        if state.closed {
+            return false;
+        }
+        if let Some(since) = state.idle_since.take() {
+            state.spin.slept(since.elapsed());
+        }
+        state.jobs.push_back(job);
+        self.len.store(state.jobs.len(), Ordering::Release);
+        let expected = usize::from(state.looking);
+        let wake = state.idle > 0 && state.jobs.len() > expected;
+        drop(state);
+        if wake {
+            self.changed.notify_one();
+        }
+        true
+    }
+
+    /// The next job; `None` when the queue is closed and dry.
+    fn pop(&self) -> Option<Job> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                self.len.store(state.jobs.len(), Ordering::Release);
+                return Some(job);
+            }
+            if state.closed {
+                return None;
+            }
+            if !state.looking && state.spin.is_on() {
+                state.looking = true;
+                let mut spin = state.spin;
+                drop(state);
+                spin.look(|| (self.len.load(Ordering::Acquire) > 0).then_some(()));
+                state = self.state.lock();
+                state.looking = false;
+                state.spin = spin;
+                if !state.jobs.is_empty() || state.closed {
+                    continue;
+                }
+            }
+            state.idle += 1;
+            state.idle_since.get_or_insert_with(Instant::now);
+            self.changed.wait(&mut state);
+            state.idle -= 1;
+        }
+    }
+
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+    }
 }
 
 /// Most stand-ins of a pool at a time: a mount that swallows this many threads
@@ -33,8 +129,7 @@ const STAND_INS_MAX: usize = 64;
 /// A pool of threads.
 pub struct Workers {
     name: String,
-    jobs: Mutex<Option<Sender<Job>>>,
-    receiver: Receiver<Job>,
+    queue: Arc<Queue>,
     /// Disconnected when all threads are gone: each holds a sender.
     ended: Receiver<()>,
     threads: Mutex<Threads>,
@@ -53,12 +148,10 @@ impl Workers {
     /// # Errors
     /// A thread could not be started; those that were are ended again.
     pub fn start(name: &str, count: usize) -> io::Result<Arc<Self>> {
-        let (sender, receiver) = unbounded::<Job>();
         let (alive, ended) = crossbeam_channel::bounded(0);
         let workers = Arc::new(Self {
             name: name.to_owned(),
-            jobs: Mutex::new(Some(sender)),
-            receiver,
+            queue: Arc::new(Queue::new()),
             ended,
             threads: Mutex::new(Threads {
                 handles: Vec::with_capacity(count),
@@ -79,12 +172,12 @@ impl Workers {
         let Some(alive) = threads.alive.clone() else {
             return Ok(());
         };
-        let receiver = self.receiver.clone();
+        let queue = Arc::clone(&self.queue);
         let handle = std::thread::Builder::new()
             .name(format!("{}-{}", self.name, threads.started))
             .stack_size(512 * 1024)
             .spawn(move || {
-                run(&receiver);
+                run(&queue);
                 drop(alive);
             })?;
         threads.started += 1;
@@ -126,12 +219,11 @@ impl Workers {
 
     /// Jobs that wait for a thread.
     pub fn queued(&self) -> usize {
-        self.receiver.len()
+        self.queue.len.load(Ordering::Acquire)
     }
 
     fn send(&self, job: Job) {
-        let sent = self.jobs.lock().as_ref().map(|s| s.send(job));
-        if !matches!(sent, Some(Ok(()))) {
+        if !self.queue.push(job) {
             log::debug!("{}: a job came after the stop and was dropped", self.name);
         }
     }
@@ -139,7 +231,7 @@ impl Workers {
     /// Lets the queue run dry and joins the threads. Says whether they all
     /// ended before `deadline`.
     pub fn stop(&self, deadline: Instant) -> bool {
-        drop(self.jobs.lock().take());
+        self.queue.close();
         drop(self.threads.lock().alive.take());
         let gone = self.ended.recv_deadline(deadline)
             == Err(crossbeam_channel::RecvTimeoutError::Disconnected);
@@ -154,8 +246,8 @@ impl Workers {
     }
 }
 
-fn run(jobs: &Receiver<Job>) {
-    for job in jobs {
+fn run(queue: &Queue) {
+    while let Some(job) = queue.pop() {
         let Job::Run(job) = job else { return };
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             log::error!("a job panicked; what it owned is settled as failed");
@@ -199,6 +291,27 @@ mod tests {
         workers.dismiss();
         workers.submit(move || sender.send("after").unwrap());
         assert_eq!(ran.recv_timeout(patience), Ok("after"), "one is left");
+        assert!(workers.stop(Instant::now() + patience));
+    }
+
+    #[test]
+    fn every_job_is_run_whether_threads_sleep_or_look() {
+        let workers = Workers::start("work", 2).unwrap();
+        let patience = Duration::from_secs(30);
+        let (sender, ran) = mpsc::channel();
+        // One at a time, so close together that a thread begins to look; then bursts, then pauses.
+        for n in 0..20_000_usize {
+            let back = sender.clone();
+            workers.submit(move || back.send(n).unwrap());
+            if n % 1_000 < 900 {
+                assert_eq!(ran.recv_timeout(patience), Ok(n));
+            } else if n % 1_000 == 999 {
+                let burst: usize = (0..100).map(|_| ran.recv_timeout(patience).unwrap()).sum();
+                assert_eq!(burst, (n - 99..=n).sum::<usize>());
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(workers.queued(), 0);
         assert!(workers.stop(Instant::now() + patience));
     }
 

@@ -27,8 +27,10 @@ use crate::config::NetConfig;
 use crate::conn::{Conn, Context, Scratch, Turn};
 use crate::mailbox::{Accepted, ConnKey, ConnShared, Mailbox, Message};
 use crate::mutes::Mutes;
+use crate::pipes::Pipes;
 use crate::quota::LogLimit;
 use crate::service::{CloseReason, ConnId, ConnInfo, Service};
+use crate::spin::Spin;
 use crate::stats::Counters;
 use crate::transport::Transport;
 
@@ -55,6 +57,7 @@ pub(crate) struct Common<S> {
     pub(crate) service: Arc<S>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) pipes: Arc<Pipes>,
     pub(crate) next_conn: AtomicU64,
 }
 
@@ -75,6 +78,7 @@ pub(crate) struct EventLoop<S: Service> {
     turns: VecDeque<usize>,
     mutes: Mutes,
     scratch: Scratch,
+    spin: Spin,
     next_tick: Instant,
     tick: Duration,
     draining: bool,
@@ -110,6 +114,7 @@ impl<S: Service> EventLoop<S> {
             turns: VecDeque::new(),
             mutes: Mutes::default(),
             scratch: Scratch::default(),
+            spin: Spin::for_this_machine(),
             next_tick: Instant::now() + tick,
             tick,
             draining: false,
@@ -152,6 +157,9 @@ impl<S: Service> EventLoop<S> {
 
     /// Waits for events as long as nothing is due (E3).
     fn wait(&mut self, events: &mut Events) {
+        if self.spin.is_on() && self.turns.is_empty() && self.look(events) {
+            return;
+        }
         self.mailbox.about_to_sleep();
         let now = Instant::now();
         let nothing = self.turns.is_empty() && self.inbox.is_empty();
@@ -161,16 +169,22 @@ impl<S: Service> EventLoop<S> {
         } else {
             Some(Duration::ZERO)
         };
-        let result = self.poll.poll(events, timeout);
+        poll_once(&mut self.poll, events, timeout, &mut self.stopped);
         self.mailbox.awake();
-        match result {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => {
-                log::error!("a net thread cannot poll: {error}");
-                self.stopped = true;
-            }
+        if timeout != Some(Duration::ZERO) {
+            self.spin.slept(now.elapsed());
         }
+    }
+
+    /// Looks for events and messages for a while, without announcing a sleep; says whether there are any.
+    fn look(&mut self, events: &mut Events) -> bool {
+        let (poll, inbox, stopped) = (&mut self.poll, &self.inbox, &mut self.stopped);
+        let found = self.spin.look(|| {
+            poll_once(poll, events, Some(Duration::ZERO), stopped);
+            let found = !events.is_empty() || !inbox.is_empty() || *stopped;
+            found.then_some(())
+        });
+        found.is_some()
     }
 
     fn next_due(&self, now: Instant) -> Option<Instant> {
@@ -351,6 +365,7 @@ impl<S: Service> EventLoop<S> {
             peer: accepted.peer,
             local,
             mailbox: Arc::clone(&self.mailbox),
+            pipes: transport.is_plain().then(|| Arc::clone(&self.common.pipes)),
             alive: AtomicBool::new(true),
             finished: AtomicBool::new(false),
             doomed: AtomicBool::new(false),
@@ -469,6 +484,17 @@ impl<S: Service> EventLoop<S> {
                 }
                 Some(why) => self.close(place, why),
             }
+        }
+    }
+}
+
+fn poll_once(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>, failed: &mut bool) {
+    match poll.poll(events, timeout) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Err(error) => {
+            log::error!("a net thread cannot poll: {error}");
+            *failed = true;
         }
     }
 }

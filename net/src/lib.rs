@@ -9,6 +9,7 @@
 mod acceptor;
 #[doc(hidden)]
 pub mod bench;
+mod body;
 mod budget;
 mod buffers;
 mod config;
@@ -17,21 +18,26 @@ mod event_loop;
 mod frame;
 mod mailbox;
 mod mutes;
+mod pipes;
 mod quota;
 mod replies;
 mod server;
 mod service;
+mod spin;
 mod stats;
 mod tls;
 mod transport;
 pub mod wire;
 
+pub use body::{BodyPart, ResponseBody};
+pub use pipes::{PIPED_BYTES_MAX, Piped, Pipes};
+pub use spin::Spin;
 pub use stats::{NetStats, TlsStats};
 pub use tls::TlsSlot;
 
 pub use config::{Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
-    Admission, BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request,
-    ResponseBody, Service, Unparker,
+    Admission, BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, Service,
+    Unparker,
 };

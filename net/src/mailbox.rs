@@ -19,9 +19,11 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use mio::Waker;
 use mio::net::TcpStream;
 
+use crate::body::ResponseBody;
 use crate::budget::Permit;
+use crate::pipes::Pipes;
 use crate::quota::Place;
-use crate::service::{CloseReason, ConnId, ResponseBody};
+use crate::service::{CloseReason, ConnId};
 
 /// Where a connection lives: its place in the thread's table and its number, which tells a later
 /// connection in the same place from it.
@@ -156,6 +158,8 @@ pub(crate) struct ConnShared {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) mailbox: Arc<Mailbox>,
+    /// Where its bytes go out as they are.
+    pub(crate) pipes: Option<Arc<Pipes>>,
     pub(crate) alive: AtomicBool,
     pub(crate) finished: AtomicBool,
     /// A request asked for a close: nothing is started behind it, even before the message comes.

@@ -13,8 +13,10 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
+use crate::body::{BodyPart, ResponseBody};
 use crate::mailbox::Outcome;
-use crate::service::{CloseReason, ResponseBody};
+use crate::pipes::Piped;
+use crate::service::CloseReason;
 
 /// Parts handed to one `writev`. The kernel takes 1,024; a stack array of that would be large for
 /// what it saves.
@@ -143,15 +145,35 @@ impl Pending {
 enum Part {
     Head([u8; 9], usize),
     Body(Bytes),
+    Piped(Piped),
 }
 
 impl Part {
-    fn bytes(&self) -> &[u8] {
+    /// Its bytes, where they are in memory.
+    fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Head(bytes, length) => &bytes[..*length],
-            Self::Body(bytes) => bytes,
+            Self::Head(bytes, length) => Some(&bytes[..*length]),
+            Self::Body(bytes) => Some(bytes),
+            Self::Piped(_) => None,
         }
     }
+}
+
+impl From<BodyPart> for Part {
+    fn from(part: BodyPart) -> Self {
+        match part {
+            BodyPart::Bytes(bytes) => Self::Body(bytes),
+            BodyPart::Piped(piped) => Self::Piped(piped),
+        }
+    }
+}
+
+/// What of the output is offered to the socket.
+pub(crate) struct Slices {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+    /// A pipe follows.
+    pub(crate) more: bool,
 }
 
 /// Bytes that wait to be written.
@@ -184,33 +206,47 @@ impl Output {
         bytes[4..8].copy_from_slice(&head.correlation_id.to_be_bytes());
         self.bytes += 4 + header_bytes + body.len();
         self.parts.push_back(Part::Head(bytes, 4 + header_bytes));
-        self.parts.extend(body.into_parts().map(Part::Body));
+        self.parts.extend(body.into_parts().map(Part::from));
         Ok(())
     }
 
-    /// Fills `slices` with what is next; returns how many and how many bytes they have.
-    pub(crate) fn slices<'a>(
-        &'a self,
-        slices: &mut [IoSlice<'a>; WRITE_PARTS_MAX],
-    ) -> (usize, usize) {
+    /// What is next, if it is in a pipe.
+    pub(crate) fn piped(&mut self) -> Option<&mut Piped> {
+        match self.parts.front_mut() {
+            Some(Part::Piped(piped)) => Some(piped),
+            _ => None,
+        }
+    }
+
+    /// Fills `slices` with what is next, up to a pipe.
+    pub(crate) fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; WRITE_PARTS_MAX]) -> Slices {
         let mut skip = self.written;
-        let mut count = 0;
-        let mut bytes = 0;
+        let (mut count, mut bytes) = (0, 0);
         for (slot, part) in slices.iter_mut().zip(&self.parts) {
-            let part = &part.bytes()[std::mem::take(&mut skip)..];
+            let Some(part) = part.bytes() else { break };
+            let part = &part[std::mem::take(&mut skip)..];
             *slot = IoSlice::new(part);
             count += 1;
             bytes += part.len();
         }
-        (count, bytes)
+        let more = matches!(self.parts.get(count), Some(Part::Piped(_)));
+        Slices { count, bytes, more }
     }
 
-    /// Drops bytes that the kernel took.
+    /// Notes bytes that the kernel took out of the pipe in front.
+    pub(crate) fn piped_out(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if self.piped().is_some_and(|piped| piped.is_empty()) {
+            self.parts.pop_front();
+        }
+    }
+
+    /// Drops bytes that the kernel took of `slices`.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.written += bytes;
-        while let Some(part) = self.parts.front() {
-            let length = part.bytes().len();
+        while let Some(part) = self.parts.front().and_then(Part::bytes) {
+            let length = part.len();
             if self.written < length {
                 return;
             }

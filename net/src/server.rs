@@ -22,6 +22,7 @@ use crate::budget::Budget;
 use crate::config::{Listener, NetConfig};
 use crate::event_loop::{Common, EventLoop, FIRST_LISTENER, WAKER};
 use crate::mailbox::{Mailbox, Message};
+use crate::pipes::Pipes;
 use crate::quota::Counts;
 use crate::service::Service;
 use crate::stats::{Counters, NetStats, TlsStats};
@@ -288,6 +289,7 @@ impl BoundServer {
             service,
             budget: Arc::clone(&budget),
             counters: Arc::clone(&counters),
+            pipes: Pipes::new(),
             next_conn: AtomicU64::new(1),
         });
         let (alive, ended) = bounded(0);

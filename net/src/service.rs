@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::body::ResponseBody;
 use crate::mailbox::{ConnShared, Message, Outcome};
+use crate::pipes::Pipes;
 use crate::wire::RequestHeader;
 
 /// What the broker does with connections and requests.
@@ -103,93 +105,6 @@ pub struct Request {
     pub body: Bytes,
     /// When the last byte of the frame was read.
     pub received: Instant,
-}
-
-/// The body of a response as parts that are written one behind the other without being copied. The
-/// frame length, the correlation id and the header's tagged fields are added by the event loop.
-#[derive(Clone, Debug, Default)]
-pub struct ResponseBody {
-    first: Bytes,
-    rest: Vec<Bytes>,
-}
-
-impl ResponseBody {
-    /// An empty body.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a part; an empty one is left out.
-    pub fn push(&mut self, part: Bytes) {
-        if part.is_empty() {
-            return;
-        }
-        if self.first.is_empty() {
-            self.first = part;
-        } else {
-            self.rest.push(part);
-        }
-    }
-
-    /// Bytes of all parts.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.first.len() + self.rest.iter().map(Bytes::len).sum::<usize>()
-    }
-
-    /// The first bytes, if its first part has that many.
-    #[must_use]
-    pub fn first_bytes<const N: usize>(&self) -> Option<[u8; N]> {
-        self.first.first_chunk().copied()
-    }
-
-    /// Whether there is no byte in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.first.is_empty()
-    }
-
-    /// The parts in order; none is empty.
-    pub fn into_parts(self) -> impl Iterator<Item = Bytes> {
-        std::iter::once(self.first)
-            .chain(self.rest)
-            .filter(|part| !part.is_empty())
-    }
-
-    /// All parts in one buffer, for tests and logs.
-    #[must_use]
-    pub fn to_vec(&self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.len());
-        all.extend_from_slice(&self.first);
-        self.rest
-            .iter()
-            .for_each(|part| all.extend_from_slice(part));
-        all
-    }
-}
-
-impl From<Bytes> for ResponseBody {
-    fn from(first: Bytes) -> Self {
-        Self {
-            first,
-            rest: Vec::new(),
-        }
-    }
-}
-
-impl From<Vec<u8>> for ResponseBody {
-    fn from(bytes: Vec<u8>) -> Self {
-        Bytes::from(bytes).into()
-    }
-}
-
-impl From<Vec<Bytes>> for ResponseBody {
-    fn from(parts: Vec<Bytes>) -> Self {
-        let mut body = Self::new();
-        parts.into_iter().for_each(|part| body.push(part));
-        body
-    }
 }
 
 /// The duty to answer one request, completable from any thread.
@@ -346,6 +261,12 @@ impl ConnInfo {
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.conn.local
+    }
+
+    /// The pipes that may carry records into this connection; none where bytes are looked at on their way.
+    #[must_use]
+    pub fn pipes(&self) -> Option<&Arc<Pipes>> {
+        self.conn.pipes.as_ref()
     }
 
     /// Whether an answer could still be delivered.

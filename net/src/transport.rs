@@ -5,10 +5,14 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
+use nix::libc::MSG_MORE;
+use socket2::SockRef;
 
+use crate::pipes::Piped;
 use crate::service::CloseReason;
 use crate::tls::{Tls, TlsSlot};
 
@@ -38,6 +42,11 @@ impl Transport {
         registry.register(stream, token, Interest::READABLE | Interest::WRITABLE)
     }
 
+    /// Whether bytes go out as they are.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+
     /// Fewer bytes than there is room for mean that the socket is empty. `sealed` is scratch space
     /// for what comes out of it encrypted.
     pub(crate) fn read_vectored(
@@ -51,10 +60,27 @@ impl Transport {
         }
     }
 
-    pub(crate) fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// `more`: something follows at once, which a packet need not be sent without.
+    pub(crate) fn write_vectored(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        more: bool,
+    ) -> io::Result<usize> {
         match self {
+            Self::Plain(stream) if more => {
+                let socket = SockRef::from(&*stream);
+                uninterrupted(|| socket.send_vectored_with_flags(parts, MSG_MORE))
+            }
             Self::Plain(stream) => uninterrupted(|| stream.write_vectored(parts)),
             Self::Tls(tls) => tls.write(parts),
+        }
+    }
+
+    /// Moves bytes out of a pipe; only where they go out as they are.
+    pub(crate) fn splice(&mut self, piped: &mut Piped) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => uninterrupted(|| piped.splice_into(stream.as_fd())),
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -12,8 +12,8 @@ mod wait;
 
 use std::sync::Arc;
 
-use seawall_net::Flow;
 use seawall_net::wire::{FetchRequest, FetchResponse};
+use seawall_net::{Flow, Pipes};
 
 use super::codes::ErrorCode;
 use super::gates::Access;
@@ -43,6 +43,7 @@ pub(super) fn handle(call: Call<'_>) -> Flow {
     match begin(call.broker, call.access(), &request, version) {
         Ok(mut ask) => {
             ask.bound(may_have);
+            ask.pipes = call.slot.conn().pipes().cloned();
             ask.payer = client.map(|who| (Arc::clone(call.broker), who));
             let fetch = Fetch::new(ask, call.broker, call.request.received, call.slot);
             call.conn.parked = Parked::new(&fetch);
@@ -81,6 +82,8 @@ struct Ask {
     max_bytes: usize,
     context: session::Context,
     parts: Vec<AskedPart>,
+    /// Pipes that may carry records to the reader.
+    pipes: Option<Arc<Pipes>>,
     /// Who pays for what read workers do, where limits are set.
     payer: Option<(Arc<Broker>, Client)>,
 }
@@ -119,6 +122,7 @@ impl Ask {
             max_bytes,
             context,
             parts,
+            pipes: None,
             payer: None,
         }
     }

@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
 use seawall_net::{CloseReason, ConnInfo, ReplySlot, ResponseBody};
 
 use crate::broker::Broker;
@@ -90,7 +89,7 @@ impl Slot {
             let told = told(&body, toll.key, toll.version);
             let ms = told.unwrap_or(0).max(toll.due(body.len()));
             if told.is_some_and(|told| ms > told) {
-                body = with_throttle(body, ms);
+                body = body.with_first_bytes(ms.to_be_bytes());
             }
             self.mute(ms);
         }
@@ -192,20 +191,11 @@ fn told(body: &ResponseBody, key: i16, version: i16) -> Option<i32> {
     Some(i32::from_be_bytes(first))
 }
 
-/// The same answer with another throttle time.
-fn with_throttle(body: ResponseBody, ms: i32) -> ResponseBody {
-    let mut parts = body.into_parts();
-    let mut changed = BytesMut::with_capacity(4);
-    changed.put_i32(ms);
-    let mut all: Vec<Bytes> = vec![changed.freeze()];
-    all.extend(parts.next().map(|first| first.slice(4..)));
-    all.extend(parts);
-    all.into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+
     use crate::api::TABLE;
     use seawall_net::wire::messages as m;
     use seawall_net::wire::{self, FetchResponse};
@@ -229,7 +219,7 @@ mod tests {
                 throttle_time_ms: 0x0102_0304,
                 ..FetchResponse::default()
             };
-            return Bytes::from(response.encode(version).unwrap().to_vec());
+            return Bytes::from(response.encode(version).unwrap().into_vec().unwrap());
         }
         begins!(key, version:
             2 ListOffsetsResponse, 3 MetadataResponse, 8 OffsetCommitResponse,
@@ -263,10 +253,11 @@ mod tests {
             for version in api.versions.clone().filter(|version| *version >= from) {
                 let body = encoded(api.key, version);
                 assert_eq!(&body[..4], [1, 2, 3, 4], "{} v{version}", api.name);
+                let bytes = body.clone();
                 let body = ResponseBody::from(body);
-                let bytes = body.to_vec();
                 assert_eq!(told(&body, api.key, version), Some(0x0102_0304));
-                let changed = with_throttle(body, 77).to_vec();
+                let changed = body.with_first_bytes(77_i32.to_be_bytes());
+                let changed = changed.into_vec().unwrap();
                 assert_eq!(&changed[..4], [0, 0, 0, 77]);
                 assert_eq!(changed[4..], bytes[4..]);
             }

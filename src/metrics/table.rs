@@ -193,6 +193,8 @@ pub(super) static TABLE: &[Metric] = &[
         |s, out| s.of_dirs(out, |d| d.counts.bytes.get())).by(DIR).bytes(),
     counter("seawall_read_bytes_total", "Bytes of batches read for fetches.",
         |s, out| s.of_dirs(out, |d| d.counts.read_bytes.get())).by(DIR).bytes(),
+    counter("seawall_read_uncopied_bytes_total", "Bytes of those that went from the page cache into a socket without a copy.",
+        |s, out| s.of_dirs(out, |d| d.counts.piped_bytes.get())).by(DIR).bytes(),
     histogram("seawall_append_seconds", "How long the append of a group took, with the wait for its partition.",
         |s, out| s.dir_histograms(out, |c| c.writes.read())).by(DIR).seconds(),
     histogram("seawall_read_seconds", "How long a read for a fetch took.",

@@ -113,6 +113,13 @@ impl SealedIndex {
         self.entries.get(after.checked_sub(1)?).copied()
     }
 
+    /// The last known batch at or below a relative offset and a position.
+    pub(crate) fn floor(&self, offset: u32, position: u32) -> Option<IndexEntry> {
+        let below = |e: &IndexEntry| e.offset <= offset && e.position <= position;
+        let after = self.entries.partition_point(below);
+        self.entries.get(after.checked_sub(1)?).copied()
+    }
+
     /// The last known batch up to which every timestamp is smaller than `time`.
     pub(crate) fn before_time(&self, time: Timestamp) -> Option<IndexEntry> {
         let after = self.entries.partition_point(|e| e.max_time < time);

@@ -31,6 +31,7 @@ mod scan;
 mod segment;
 mod snapshot;
 pub mod state_file;
+mod stretch;
 mod transactions;
 mod trim;
 mod txn_index;
@@ -60,6 +61,7 @@ pub use recovery::{OpenError, OpenOptions, RecoverySummary, Stop};
 pub use resources::Resources;
 pub use retention::{Due, Retention};
 pub use scan::BadBatch;
+pub use stretch::Stretch;
 pub use transactions::AbortedTxn;
 pub use trim::{Dropped, Garbage, TrimPlan};
 pub use types::{

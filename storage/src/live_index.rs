@@ -136,6 +136,11 @@ impl LiveIndex {
         self.last_where(|e| e.offset <= offset)
     }
 
+    /// The last entry at or below a relative offset and a position.
+    pub(crate) fn floor(&self, offset: u32, position: u32) -> Option<IndexEntry> {
+        self.last_where(|e| e.offset <= offset && e.position <= position) // L2
+    }
+
     /// The last entry whose largest timestamp is below `time`: no earlier batch can hold that time.
     pub(crate) fn before_time(&self, time: Timestamp) -> Option<IndexEntry> {
         self.last_where(|e| e.max_time < time)
@@ -168,6 +173,10 @@ mod tests {
             index.floor_offset(u32::MAX).map(|e| e.position),
             Some(99_900)
         );
+        for (offset, position, found) in [(4999, 49_900, 499), (4999, 42, 0), (0, 99, 0)] {
+            let entry = index.floor(offset, position).unwrap();
+            assert_eq!((entry.offset, entry.position), (found * 10, found * 100));
+        }
         assert_eq!(index.before_time(Timestamp(0)), None);
         assert_eq!(
             index.before_time(Timestamp(10)).map(|e| e.offset),

@@ -94,7 +94,7 @@ pub(crate) struct OpenSegment {
     index: OnceLock<SealedIndex>,
     rebuilt: OnceLock<SealedIndex>,
     txns: OnceLock<Arc<SegmentTxns>>,
-    /// Every batch below this position had its CRC checked through this handle.
+    /// Every batch below this position had its CRC checked through this handle, and none is a gap.
     checked: AtomicU64,
 }
 
@@ -257,6 +257,26 @@ impl Segment {
             Some(hint) if hint.offset >= indexed.offset => hint,
             _ => indexed,
         })
+    }
+
+    /// The last batch boundary that an index knows at or below `offset` and at or before `position`.
+    pub(crate) fn floor_within(
+        &self,
+        at: &Reach<'_>,
+        offset: Offset,
+        position: Position,
+    ) -> io::Result<Option<Floor>> {
+        let relative = self.relative(offset);
+        let position = u32::try_from(position.0).unwrap_or(u32::MAX);
+        let live = self.live.as_ref();
+        if let Some(entry) = live.and_then(|live| live.index.floor(relative, position)) {
+            return Ok(Some(self.place((entry.offset, entry.position), false)));
+        }
+        if !self.has_sealed_part() {
+            return Ok(None);
+        }
+        let entry = self.sealed_index(at)?.floor(relative, position);
+        Ok(entry.map(|entry| self.place((entry.offset, entry.position), true)))
     }
 
     fn first(&self) -> Floor {

@@ -494,7 +494,12 @@ impl Reading<'_> {
     }
 
     /// Whether the CRC of the batch at `place` holds, or held before, if anybody wants to know.
-    fn is_sound(&self, window: &Window, place: usize, len: usize) -> bool {
+    fn is_sound(
+        &self,
+        window: &Window,
+        place: usize,
+        (header, len): (&BatchHeader, usize),
+    ) -> bool {
         let open = self.reach.open;
         let (from, to) = (
             window.at.plus(wide(place)),
@@ -504,7 +509,7 @@ impl Reading<'_> {
             return true;
         }
         let holds = crc_holds(&window.buffer.as_ref()[place..place + len]);
-        if holds {
+        if holds && !header.is_gap() {
             open.note_checked(from, to);
         }
         holds
@@ -539,7 +544,7 @@ impl Reading<'_> {
             if !fits || header.next_offset() > self.spec.upto {
                 break;
             }
-            if !self.is_sound(&window, end, len) {
+            if !self.is_sound(&window, end, (&header, len)) {
                 if base.is_none() {
                     return Err(self.corrupt(window.at.plus(wide(end)), next));
                 }

@@ -12,7 +12,7 @@ use seawall_testkit::kafka_wire::{
 };
 use seawall_testkit::requests::{self, AT_ONCE, FetchFrom, FetchLimits, TopicRef};
 use seawall_testkit::wait::{self, SOON};
-use seawall_testkit::{BatchBuilder, Broker, Raw, Rec};
+use seawall_testkit::{BatchBuilder, Broker, Raw, Rec, metrics};
 
 use super::codes;
 use crate::{broker, not_for_kafka, times};
@@ -262,6 +262,56 @@ fn f06_a_fetch_inside_a_batch_returns_the_whole_batch() {
             "fetch at {offset}"
         );
     }
+}
+
+/// All bytes of partition 0, as fetches bring them.
+fn everything(raw: &mut Raw, topic: &TopicRef) -> Vec<u8> {
+    let (mut next, mut bytes) = (0, Vec::new());
+    loop {
+        let data = calls::fetch(raw, topic, AT_ONCE, FetchFrom::new(0, next));
+        let batches = calls::whole_batches(&data);
+        let Some(last) = batches.last() else {
+            return bytes;
+        };
+        assert_eq!(batches[0].base_offset(), next);
+        next = last.last_offset() + 1;
+        bytes.extend_from_slice(&data.records.unwrap_or_default());
+    }
+}
+
+#[test]
+fn what_is_fetched_again_goes_out_without_a_copy_and_is_the_same() {
+    let broker = broker();
+    if not_for_kafka(&broker) {
+        return;
+    }
+    let mut raw = broker.connect();
+    let small = [("segment.bytes", "1048576")];
+    let topic = create_topic(&mut raw, &broker.fresh("again"), 1, &small);
+    for size in (0..120).map(|n| 500 + n * 7_919 % 60_000) {
+        calls::append(&mut raw, &topic, 0, BatchBuilder::sized(size).build());
+    }
+    let uncopied = || {
+        let page = metrics::scrape(broker.admin());
+        let name = "seawall_read_uncopied_bytes_total";
+        let of_dir = page
+            .lines()
+            .find(|line| line.starts_with(&format!("{name}{{")));
+        let value = of_dir.and_then(|line| line.rsplit(' ').next());
+        value.map_or(0.0, |value| value.parse::<f64>().expect("a number"))
+    };
+    let first = everything(&mut raw, &topic);
+    let (copied, all) = (uncopied(), first.len());
+    for _ in 0..3 {
+        assert!(everything(&mut raw, &topic) == first);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
+    let most = 2.0 * all as f64;
+    assert!(
+        uncopied() - copied > most,
+        "{} of {all}",
+        uncopied() - copied
+    );
 }
 
 #[test]

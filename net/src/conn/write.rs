@@ -51,11 +51,18 @@ impl<C> Conn<C> {
     }
 
     fn write_once(&mut self) -> io::Result<usize> {
+        if let Some(piped) = self.output.piped() {
+            // Fewer bytes than there are need not mean that the socket is full; it says so itself.
+            let bytes = self.transport.splice(piped)?;
+            self.output.piped_out(bytes);
+            return Ok(bytes);
+        }
         let mut slices = [IoSlice::new(&[]); WRITE_PARTS_MAX];
-        let (count, offered) = self.output.slices(&mut slices);
-        let bytes = self.transport.write_vectored(&slices[..count])?;
+        let offered = self.output.slices(&mut slices);
+        let slices = &slices[..offered.count];
+        let bytes = self.transport.write_vectored(slices, offered.more)?;
         // A short write filled the socket: room is a new event.
-        self.writable = !self.transport.is_full(bytes < offered);
+        self.writable = !self.transport.is_full(bytes < offered.bytes);
         self.output.wrote(bytes);
         Ok(bytes)
     }

@@ -1,13 +1,13 @@
 //! Fetch responses, versions 4 to 18, as parts: what is not records in one buffer that is cut at
 //! the records, so that these go out without being copied.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, BytesMut};
 use kafka_wire_core::{StrBytes, Uuid};
 
 use super::produce_response::{LeaderIdAndEpoch, NodeEndpoint, encode_node_endpoints};
 use super::writer::Writer;
 use super::{FETCH_VERSION_MAX, FETCH_VERSION_MIN, WireError};
-use crate::ResponseBody;
+use crate::{BodyPart, ResponseBody};
 
 /// Records below this are copied into the buffer: a part of its own costs more than the copy.
 const RECORDS_COPIED_BYTES_MAX: usize = 1024;
@@ -15,7 +15,7 @@ const RECORDS_COPIED_BYTES_MAX: usize = 1024;
 const PARTITION_BYTES: usize = 64;
 
 /// What a reader gets.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct FetchResponse {
     /// How long the client should pause, in milliseconds.
     pub throttle_time_ms: i32,
@@ -30,7 +30,7 @@ pub struct FetchResponse {
 }
 
 /// The answers for one topic.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct FetchTopicResponse {
     /// Written before version 13.
     pub name: StrBytes,
@@ -41,7 +41,7 @@ pub struct FetchTopicResponse {
 }
 
 /// The answer for one partition.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct FetchPartitionResponse {
     /// The partition.
     pub index: i32,
@@ -62,7 +62,7 @@ pub struct FetchPartitionResponse {
     /// The replica to read from, -1 for this one; written from version 11.
     pub preferred_read_replica: i32,
     /// Whole batches, as they are on disk.
-    pub records: Option<Bytes>,
+    pub records: Option<BodyPart>,
 }
 
 impl Default for FetchPartitionResponse {
@@ -77,7 +77,7 @@ impl Default for FetchPartitionResponse {
             current_leader: None,
             aborted_transactions: None,
             preferred_read_replica: -1,
-            records: Some(Bytes::new()),
+            records: Some(BodyPart::default()),
         }
     }
 }
@@ -197,15 +197,17 @@ impl Parts {
         Ok(())
     }
 
-    fn records(&mut self, records: Option<Bytes>) -> Result<(), WireError> {
-        self.writer.length(records.as_ref().map(Bytes::len))?;
-        let records = records.unwrap_or_default();
-        if records.len() <= RECORDS_COPIED_BYTES_MAX {
-            self.writer.buffer.put_slice(&records);
-            return Ok(());
+    fn records(&mut self, records: Option<BodyPart>) -> Result<(), WireError> {
+        self.writer.length(records.as_ref().map(BodyPart::len))?;
+        match records.unwrap_or_default() {
+            BodyPart::Bytes(bytes) if bytes.len() <= RECORDS_COPIED_BYTES_MAX => {
+                self.writer.buffer.put_slice(&bytes);
+            }
+            records => {
+                self.body.push(self.writer.buffer.split().freeze());
+                self.body.push(records);
+            }
         }
-        self.body.push(self.writer.buffer.split().freeze());
-        self.body.push(records);
         Ok(())
     }
 }

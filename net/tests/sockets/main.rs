@@ -14,6 +14,7 @@ mod limits;
 mod mute;
 mod order;
 mod parking;
+mod pipes;
 mod split;
 #[allow(dead_code, reason = "tests/memory.rs uses the rest")]
 mod support;

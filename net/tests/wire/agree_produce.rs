@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn responses_are_encoded_as_kafka_wire_does(response in response()) {
         for version in PRODUCE_VERSION_MIN..=PRODUCE_VERSION_MAX {
-            let ours = response.encode(version).unwrap().to_vec();
+            let ours = response.encode(version).unwrap().into_vec().unwrap();
             let theirs = reference_encode(&response_reference(&response, version), version);
             prop_assert_eq!(&ours, &theirs.to_vec(), "version {}", version);
             let _: answer::ProduceResponse = reference_decode(&ours.into(), version);

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
+use seawall_net::BodyPart;
 use seawall_net::wire::FetchPartitionResponse;
 
 use super::super::slot::Slot;
@@ -255,7 +256,7 @@ impl ReadWaiter for Fetch {
 }
 
 fn record_bytes(row: &FetchPartitionResponse) -> usize {
-    row.records.as_ref().map_or(0, bytes::Bytes::len)
+    row.records.as_ref().map_or(0, BodyPart::len)
 }
 
 /// Whether a row should be told at once.

@@ -12,6 +12,7 @@ mod sim;
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -77,6 +78,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug + 'static {
     fn write_vectored_at(&self, bufs: &[io::IoSlice<'_>], at: u64) -> io::Result<usize>;
     /// `pread`: reads at a position; 0 means the end of the file.
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// `splice`: puts references to the file's cached pages into a pipe, from a position on and as many as it takes,
+    /// waiting for the device where they are not cached; returns how many bytes that are. What is not a file of the
+    /// kernel cannot.
+    fn splice_at(&self, at: u64, len: usize, pipe: BorrowedFd<'_>) -> io::Result<usize> {
+        let _ = (at, len, pipe);
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Makes all data written so far durable.
     fn sync_data(&self) -> io::Result<()>;
     /// Sets the time of the last write, for a file that takes the place of an older one.

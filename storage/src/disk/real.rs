@@ -7,12 +7,14 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::fs::Advice;
 use rustix::io::ReadWriteFlags;
+use rustix::pipe::{SpliceFlags, splice};
 
 use super::{CacheState, DirEntry, Disk, DiskFile};
 use crate::types::Timestamp;
@@ -106,6 +108,13 @@ impl DiskFile for RealFile {
 
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         self.0.read_at(buf, at)
+    }
+
+    fn splice_at(&self, at: u64, len: usize, pipe: BorrowedFd<'_>) -> io::Result<usize> {
+        let mut from = at;
+        // A pipe that is full refuses instead of waiting for its reader.
+        let flags = SpliceFlags::NONBLOCK;
+        Ok(splice(&self.0, Some(&mut from), pipe, None, len, flags)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {

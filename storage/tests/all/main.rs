@@ -13,6 +13,7 @@ mod inspect;
 mod producers;
 mod records;
 mod retention;
+mod stretches;
 mod support;
 mod tails;
 mod times;
