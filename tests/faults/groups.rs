@@ -36,7 +36,7 @@ fn commit(raw: &mut Raw, group: &str, topic: &TopicRef, offset: i64) -> i16 {
 fn try_commit(raw: &mut Raw, group: &str, topic: &TopicRef, offset: i64) -> Option<i16> {
     let request = Commit::new(group, &topic.name, 0, offset).request(8);
     let correlation = raw.send::<OffsetCommitRequest>(8, &request);
-    let frame = raw.read_frame()?;
+    let frame = raw.read_frame_unless_killed()?;
     let answer = decode_response::<OffsetCommitRequest>(8, correlation, frame);
     Some(answer.topics[0].partitions[0].error_code)
 }

@@ -59,7 +59,7 @@ impl Forced {
                 next += 1;
             }
             let (number, correlation) = waiting.pop_front().expect("something is in flight");
-            let Some(frame) = raw.read_frame() else {
+            let Some(frame) = raw.read_frame_unless_killed() else {
                 return;
             };
             match read_answer(correlation, frame) {
@@ -136,7 +136,7 @@ impl Unforced {
             let records = vec![(self.partition, Some(batch.clone()))];
             let request = requests::produce(PRODUCE, &self.topic, 1, records);
             let correlation = raw.send(PRODUCE, &request);
-            let Some(frame) = raw.read_frame() else {
+            let Some(frame) = raw.read_frame_unless_killed() else {
                 return;
             };
             match read_answer(correlation, frame) {
@@ -151,7 +151,7 @@ impl Unforced {
 /// whether the connection still stands.
 fn drain(raw: &mut Raw, waiting: &mut VecDeque<Waiting>) -> bool {
     for (_, correlation) in waiting.drain(..) {
-        let Some(frame) = raw.read_frame() else {
+        let Some(frame) = raw.read_frame_unless_killed() else {
             return false;
         };
         let (code, _) = read_answer(correlation, frame);
@@ -181,7 +181,7 @@ pub(crate) fn observe(
     loop {
         let request = requests::fetch(FETCH, topic, WAIT, &[FetchFrom::new(partition, next)]);
         let correlation = raw.send(FETCH, &request);
-        let Some(frame) = raw.read_frame() else {
+        let Some(frame) = raw.read_frame_unless_killed() else {
             return next;
         };
         let answer = decode_response::<FetchRequest>(FETCH, correlation, frame);

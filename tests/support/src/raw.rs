@@ -172,15 +172,19 @@ impl Raw {
     /// # Panics
     /// When neither happens before the deadline, or the frame is cut.
     pub fn read_frame(&mut self) -> Option<Bytes> {
-        let mut length = [0; 4];
-        if !self.read_fully(&mut length) {
-            return None;
-        }
-        let length =
-            usize::try_from(i32::from_be_bytes(length)).expect("a frame length from the broker");
-        let mut frame = vec![0; length];
-        assert!(self.read_fully(&mut frame), "the broker cut a frame");
-        Some(frame.into())
+        let length = self.read_length()?;
+        let frame = self.read_body(length);
+        assert!(frame.is_some(), "the broker cut a frame");
+        frame
+    }
+
+    /// As [`Raw::read_frame`] from a broker that may be killed at any time, also in the middle of a frame.
+    ///
+    /// # Panics
+    /// When neither a frame nor a close comes before the deadline.
+    pub fn read_frame_unless_killed(&mut self) -> Option<Bytes> {
+        let length = self.read_length()?;
+        self.read_body(length)
     }
 
     /// Waits until the peer closes, and asserts that nothing came before.
@@ -218,6 +222,19 @@ impl Raw {
         let id = self.next_correlation;
         self.next_correlation += 1;
         id
+    }
+
+    fn read_length(&mut self) -> Option<usize> {
+        let mut length = [0; 4];
+        let length = self
+            .read_fully(&mut length)
+            .then(|| i32::from_be_bytes(length))?;
+        Some(usize::try_from(length).expect("a frame length from the broker"))
+    }
+
+    fn read_body(&mut self, length: usize) -> Option<Bytes> {
+        let mut frame = vec![0; length];
+        self.read_fully(&mut frame).then(|| frame.into())
     }
 
     fn read_fully(&mut self, buffer: &mut [u8]) -> bool {
