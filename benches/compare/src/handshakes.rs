@@ -127,6 +127,7 @@ pub(crate) fn closed(sockets: &mut [TcpStream]) -> usize {
     };
     sockets
         .iter_mut()
-        .filter_map(|s| is_closed(s).then_some(()))
+        .map(is_closed)
+        .filter(|is_closed| *is_closed)
         .count()
 }

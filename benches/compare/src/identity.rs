@@ -33,7 +33,7 @@ impl Identity {
             path: file.clone(),
             source,
         })?;
-        let client = client(certificate).map_err(io::Error::other);
+        let client = client(&certificate).map_err(io::Error::other);
         let client = Arc::new(client.doing("trust a certificate")?);
         Ok(Self { file, client })
     }
@@ -45,7 +45,7 @@ fn issue() -> std::result::Result<(String, rcgen::Certificate), rcgen::Error> {
     Ok((key.serialize_pem() + &certificate.pem(), certificate))
 }
 
-fn client(certificate: rcgen::Certificate) -> std::result::Result<ClientConfig, rustls::Error> {
+fn client(certificate: &rcgen::Certificate) -> std::result::Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.der().clone())?;
     let provider = Arc::new(provider::default_provider());

@@ -23,7 +23,7 @@ use broker_files::*;
 
 pub use log_dir::template as log_dir_files;
 pub use requests::{API_NAMES, seed as request_seed};
-pub use state_file::seeds as state_seeds;
+pub use state_file::{accepts as state_is_accepted, seeds as state_seeds};
 
 /// One target.
 pub struct Target {

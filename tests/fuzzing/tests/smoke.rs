@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use seawall_fuzzing::mutate::Dice;
-use seawall_fuzzing::{API_NAMES, TARGETS, Target, log_dir_files, request_seed, state_seeds};
+use seawall_fuzzing::{
+    API_NAMES, TARGETS, Target, log_dir_files, request_seed, state_is_accepted, state_seeds,
+};
 use seawall_testkit::batch::{BatchBuilder, Codec};
 
 /// Inputs of each target in everyday runs; a log dir is a whole recovery, and so fewer.
@@ -80,6 +82,14 @@ fn every_request_that_is_served_is_decoded_here() {
         .collect();
     let missing: Vec<_> = names.difference(&here).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn state_files_as_they_should_be_are_accepted() {
+    for (name, seed) in state_seeds() {
+        assert!(state_is_accepted(&seed), "{name}");
+        assert!(!state_is_accepted(&seed[..seed.len() - 3]), "{name}, cut");
+    }
 }
 
 #[test]
