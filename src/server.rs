@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use seawall_net::{BoundServer, Limits, Listener, NetConfig, Server, StartError};
+use seawall_net::{BoundServer, Limits, Listener, ListenerLimits, NetConfig, Server, StartError};
 
 use crate::admin::{AdminHttp, BoundAdmin};
 use crate::api::KafkaService;
 use crate::broker::{Broker, OpenError};
 use crate::cluster::StopSignal;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::heart::{Heart, status_line};
 use crate::running::Running;
 use crate::security::{Doors, SecurityError, exposure};
@@ -300,6 +300,7 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
             frame_bytes_max_before_login: count(config.request_before_login_bytes_max),
             frame_bytes_max: count(config.request_bytes_max),
             frames_in_flight_bytes_max: bytes(config.queued_request_bytes_max),
+            frames_in_flight_bytes_max_before_login: bytes(config.queued_request_bytes_max / 8),
             connections_max: count(config.connections_max),
             connections_per_address_max: count(config.connections_per_ip_max),
             connections_by_address: config
@@ -309,11 +310,25 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
                 .map(|(ip, max)| (*ip, count(*max)))
                 .collect(),
             connections_per_second_max: config.connection_rate_max,
+            by_listener: config
+                .listeners
+                .iter()
+                .map(|listener| listener_limits(config, &listener.name))
+                .collect(),
             idle_deadline: idle,
             frame_deadline: defaults.frame_deadline.min(idle),
+            handshake_deadline: defaults.handshake_deadline.min(idle),
             ..defaults
         },
     })
+}
+
+fn listener_limits(config: &Config, listener: &str) -> ListenerLimits {
+    let own = |key| config::own_number(&config.settings, listener, key);
+    ListenerLimits {
+        connections_max: own("max.connections").and_then(|max| usize::try_from(max).ok()),
+        connections_per_second_max: own("max.connection.creation.rate"),
+    }
 }
 
 fn first_addr(

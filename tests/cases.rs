@@ -23,8 +23,10 @@ mod cases {
     mod group_retention;
     mod groups;
     mod hostile;
-    mod hostile_load;
+    pub(crate) mod hostile_load;
+    mod hostile_login;
     mod idempotence;
+    mod listener_limits;
     mod log_dirs;
     pub(crate) mod logins;
     mod oauth;
@@ -32,7 +34,7 @@ mod cases {
     mod protocol;
     mod quotas;
     mod retention;
-    mod sasl;
+    pub(crate) mod sasl;
     mod storage;
     mod threads;
     mod tls;

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! A1. Whoever finds no room is closed at once; nobody waits half-open for us.
+//!     Only who comes to a listener that has reached a limit of its own waits in the kernel's queue.
 //! A2. A failure of `accept` that took no connection out of the queue is tried again only after a
 //!     pause (d05).
 
@@ -14,12 +15,14 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::SockRef;
 
 use crate::config::Limits;
@@ -34,6 +37,8 @@ const ACCEPTS_PER_TURN: usize = 64;
 const TURNED_AWAY_MAX: usize = 1024;
 /// ... and for how long at most, whatever the service says.
 const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(3_600);
+/// How soon a listener with all the connections it may have is looked at again: places are given back elsewhere.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a failure that will not pass by itself at once.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
@@ -58,6 +63,10 @@ struct Listening {
     socket: TcpListener,
     /// There may be connections in its queue.
     ready: bool,
+    connections_max: Option<usize>,
+    rate: Option<Rate>,
+    /// It has reached a limit of its own and waits.
+    held_until: Option<Instant>,
 }
 
 /// Asks the service about a connection.
@@ -93,7 +102,29 @@ impl Ord for TurnedAway {
 enum Stop {
     Empty,
     Turn,
+    /// Nobody is accepted until then.
     Pause(Instant),
+    /// Nobody from this listener is accepted until then.
+    Hold(Instant),
+}
+
+impl Listening {
+    fn is_due(&self, now: Instant) -> bool {
+        self.ready && self.held_until.is_none_or(|until| until <= now)
+    }
+
+    /// The next connection is told by an event.
+    fn emptied(&mut self) {
+        self.ready = false;
+        self.held_until = None;
+    }
+
+    /// Whether the kernel's queue holds somebody.
+    fn has_waiting(&self) -> bool {
+        let mut asked = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        // Without an answer, accepting will tell.
+        poll(&mut asked, PollTimeout::ZERO).is_ok_and(|found| found > 0)
+    }
 }
 
 impl Acceptor {
@@ -103,15 +134,24 @@ impl Acceptor {
         limits: &Limits,
         (counts, counters): (Arc<Counts>, Arc<Counters>),
     ) -> Self {
-        let listening = |socket| Listening {
-            socket,
-            ready: true,
+        let now = Instant::now();
+        let listening = |(index, socket): (usize, TcpListener)| {
+            let own = limits.by_listener.get(index).copied().unwrap_or_default();
+            Listening {
+                socket,
+                ready: true,
+                connections_max: own.connections_max,
+                rate: own
+                    .connections_per_second_max
+                    .map(|max| Rate::new(max, now)),
+                held_until: None,
+            }
         };
         Self {
-            listeners: sockets.into_iter().map(listening).collect(),
+            listeners: sockets.into_iter().enumerate().map(listening).collect(),
             mailboxes,
             next_mailbox: 0,
-            rate: Rate::new(limits.connections_per_second_max, Instant::now()),
+            rate: Rate::new(limits.connections_per_second_max, now),
             spare: open_spare(),
             paused_until: None,
             turned_away: BinaryHeap::new(),
@@ -139,8 +179,9 @@ impl Acceptor {
 
     /// When [`Self::accept`] has something to do; `None` if only an event can tell.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
-        let any = self.listeners.iter().any(|listening| listening.ready);
-        let accept = any.then(|| self.paused_until.unwrap_or(now));
+        let waiting = self.listeners.iter().filter(|listening| listening.ready);
+        let first = waiting.map(|one| one.held_until.unwrap_or(now)).min();
+        let accept = first.map(|first| self.paused_until.map_or(first, |until| until.max(first)));
         let close = self.turned_away.peek().map(|held| held.until.0);
         accept.into_iter().chain(close).min()
     }
@@ -159,12 +200,16 @@ impl Acceptor {
         }
         self.paused_until = None;
         for listener in 0..self.listeners.len() {
-            if !self.listeners[listener].ready {
+            if !self.listeners[listener].is_due(now) {
                 continue;
             }
             match self.accept_from(listener, now, admit) {
-                Stop::Empty => self.listeners[listener].ready = false,
+                Stop::Empty => self.listeners[listener].emptied(),
                 Stop::Turn => {}
+                Stop::Hold(until) if self.listeners[listener].has_waiting() => {
+                    self.hold(listener, until);
+                }
+                Stop::Hold(_) => self.listeners[listener].emptied(),
                 Stop::Pause(until) => {
                     self.paused_until = Some(until);
                     return;
@@ -175,18 +220,21 @@ impl Acceptor {
 
     fn accept_from(&mut self, listener: usize, now: Instant, admit: Admit<'_>) -> Stop {
         for _ in 0..ACCEPTS_PER_TURN {
-            if let Err(again) = self.rate.take(now) {
-                return Stop::Pause(again);
+            if let Err(stop) = self.permit(listener, now) {
+                return stop;
             }
             match self.listeners[listener].socket.accept() {
                 Ok((stream, peer)) => match admit(peer.ip().to_canonical(), listener) {
                     Admission::Yes => self.hand_out(stream, peer, listener),
                     Admission::CloseAfter(time) => {
                         let until = now + time.min(TURNED_AWAY_TIME_MAX);
-                        self.turn_away(stream, peer, until);
+                        self.turn_away(stream, (peer, listener), until);
                     }
                 },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Stop::Empty,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.unused(listener);
+                    return Stop::Empty;
+                }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     let refused = self.refuse_without_descriptor(listener, &error);
@@ -200,8 +248,45 @@ impl Acceptor {
         Stop::Turn
     }
 
+    /// Whether one more may be accepted now, by every rate and by the listener's own limit.
+    fn permit(&mut self, listener: usize, now: Instant) -> Result<(), Stop> {
+        let listening = &mut self.listeners[listener];
+        let full = |max| self.counts.of_listener(listener) >= max;
+        if listening.connections_max.is_some_and(full) {
+            return Err(Stop::Hold(now + FULL_PAUSE));
+        }
+        if let Some(rate) = &mut listening.rate {
+            rate.take(now).map_err(Stop::Hold)?;
+        }
+        self.rate.take(now).map_err(|again| {
+            if let Some(rate) = &mut listening.rate {
+                rate.give_back();
+            }
+            Stop::Pause(again)
+        })
+    }
+
+    /// Nobody came for what was permitted.
+    fn unused(&mut self, listener: usize) {
+        self.rate.give_back();
+        if let Some(rate) = &mut self.listeners[listener].rate {
+            rate.give_back();
+        }
+    }
+
+    /// Lets a listener wait; told and counted when it begins to.
+    fn hold(&mut self, listener: usize, until: Instant) {
+        let was_held = self.listeners[listener].held_until.replace(until).is_some();
+        if !was_held {
+            self.counters.held_back.add(1);
+            self.warn(&format!(
+                "listener {listener} has reached its own limit of connections; those who come wait"
+            ));
+        }
+    }
+
     fn hand_out(&mut self, stream: TcpStream, peer: SocketAddr, listener: usize) {
-        let place = match self.counts.enter(peer.ip()) {
+        let place = match self.counts.enter(peer.ip(), listener) {
             Ok(place) => place,
             Err(full) => {
                 self.counters.refused.add(1);
@@ -232,10 +317,15 @@ impl Acceptor {
 
     /// Holds a connection until its time; it counts as one meanwhile. Where there is no room to hold it,
     /// it is closed at once.
-    fn turn_away(&mut self, stream: TcpStream, peer: SocketAddr, until: Instant) {
+    fn turn_away(
+        &mut self,
+        stream: TcpStream,
+        (peer, listener): (SocketAddr, usize),
+        until: Instant,
+    ) {
         self.counters.turned_away.add(1);
         if self.turned_away.len() < TURNED_AWAY_MAX
-            && let Ok(place) = self.counts.enter(peer.ip())
+            && let Ok(place) = self.counts.enter(peer.ip(), listener)
         {
             self.turned_away.push(TurnedAway {
                 until: Reverse(until),

@@ -1,6 +1,6 @@
-//! The global budget of frame bytes.
+//! The global budgets of frame bytes: of those who have logged in, and of strangers.
 //!
-//! Owns:     how many bytes of frames are reserved, and the queue of those who wait for room.
+//! Owns:     how many bytes of frames are reserved, and the queues of those who wait for room.
 //! Does not: allocate; a reservation is accounting.
 //! Used by net threads (reserve) and by whoever drops the last slice of a frame (release).
 //!
@@ -9,6 +9,7 @@
 //!     nothing reserved.
 //! B2. Waiters are served in their order: nobody passes a waiter, however small its frame.
 //! B3. The queue's lock is held for pointer work only.
+//! B4. What strangers hold takes no room from those who have logged in.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +17,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::config::Limits;
 use crate::mailbox::{ConnKey, Mailbox, Message};
+
+/// Both budgets (B4).
+#[derive(Clone, Debug)]
+pub(crate) struct Budgets {
+    strangers: Arc<Budget>,
+    users: Arc<Budget>,
+}
+
+impl Budgets {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            strangers: Budget::new(limits.frames_in_flight_bytes_max_before_login),
+            users: Budget::new(limits.frames_in_flight_bytes_max),
+        }
+    }
+
+    pub(crate) fn of(&self, logged_in: bool) -> &Arc<Budget> {
+        if logged_in {
+            &self.users
+        } else {
+            &self.strangers
+        }
+    }
+
+    /// Bytes reserved now.
+    pub(crate) fn used(&self) -> usize {
+        self.strangers.used() + self.users.used()
+    }
+
+    /// Frames that wait for room now.
+    pub(crate) fn waiting(&self) -> usize {
+        self.strangers.waiting() + self.users.waiting()
+    }
+
+    /// Forgets a connection that died while it waited, in whichever queue that was.
+    pub(crate) fn forget(&self, key: ConnKey) {
+        self.strangers.forget(key);
+        self.users.forget(key);
+    }
+}
 
 /// A part of the budget, given back when dropped.
 #[derive(Debug)]

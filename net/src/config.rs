@@ -47,6 +47,8 @@ pub struct Limits {
     /// Bytes of all frames that are being read or are referenced anywhere. A frame reserves its
     /// whole length before its body is read; when nothing is reserved, one frame may always proceed.
     pub frames_in_flight_bytes_max: usize,
+    /// The same of connections that have not logged in, which take no room from those that have.
+    pub frames_in_flight_bytes_max_before_login: usize,
     /// Requests of one connection that were started and are not answered.
     pub requests_in_flight_max: usize,
     /// Bytes of replies queued on one connection above which it is not read any more.
@@ -60,6 +62,8 @@ pub struct Limits {
     /// Connections accepted per second (`max.connection.creation.rate`), with a burst of the same
     /// size; more wait in the kernel's backlog.
     pub connections_per_second_max: u32,
+    /// What single listeners bound besides, by their index; one that is not there bounds nothing.
+    pub by_listener: Vec<ListenerLimits>,
     /// Descriptors that connections never take, so that storage can always open a file. At most
     /// half of the process's soft limit is kept back.
     pub descriptors_reserved: usize,
@@ -78,18 +82,31 @@ pub struct Limits {
     pub linger: Duration,
 }
 
+/// The bounds of one listener, beside those of the whole server. Who comes beyond them waits in the kernel's
+/// backlog.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ListenerLimits {
+    /// Its connections (`listener.name.<l>.max.connections`).
+    pub connections_max: Option<usize>,
+    /// Those accepted per second, with a burst of the same size
+    /// (`listener.name.<l>.max.connection.creation.rate`).
+    pub connections_per_second_max: Option<u32>,
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
             frame_bytes_max_before_login: 512 * 1024,
             frame_bytes_max: 100 * MIB,
             frames_in_flight_bytes_max: 256 * MIB,
+            frames_in_flight_bytes_max_before_login: 32 * MIB,
             requests_in_flight_max: 128,
             reply_bytes_queued_max: 4 * MIB,
             connections_max: 8_192,
             connections_per_address_max: 4_096,
             connections_by_address: HashMap::new(),
             connections_per_second_max: 2_000,
+            by_listener: Vec::new(),
             descriptors_reserved: 512,
             contended_frame_grace: Duration::from_secs(5),
             idle_deadline: Duration::from_secs(600),

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 
-use crate::budget::{Budget, Permit};
+use crate::budget::{Budgets, Permit};
 use crate::buffers::Pool;
 use crate::config::Limits;
 use crate::frame::FrameReader;
@@ -38,6 +38,10 @@ use crate::wire::{self, RawHeader, RequestHeader};
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 /// Bytes of one connection read, or written, before others get their turn.
 const TURN_BYTES: usize = 1024 * 1024;
+
+/// Bytes of replies queued above which a connection that has not logged in is not read any more: what it may ask
+/// for is short.
+const STRANGER_REPLY_BYTES_MAX: usize = 64 * 1024;
 
 /// The buffers that the connections of a thread read into, one at a time.
 #[derive(Default)]
@@ -62,7 +66,7 @@ impl Scratch {
 pub(crate) struct Context<'a, S: Service> {
     pub(crate) service: &'a S,
     pub(crate) limits: &'a Limits,
-    pub(crate) budget: &'a Arc<Budget>,
+    pub(crate) budgets: &'a Budgets,
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) counters: &'a Counters,
     pub(crate) now: Instant,
@@ -274,7 +278,16 @@ impl<C> Conn<C> {
             && !self.exclusive
             && self.muted_until.is_none()
             && self.pending.len() < limits.requests_in_flight_max.max(1)
-            && self.output.len() < limits.reply_bytes_queued_max.max(1)
+            && self.output.len() < self.reply_bytes_queued_max(limits).max(1)
+    }
+
+    fn reply_bytes_queued_max(&self, limits: &Limits) -> usize {
+        let max = limits.reply_bytes_queued_max;
+        if self.shared.is_logged_in() {
+            max
+        } else {
+            max.min(STRANGER_REPLY_BYTES_MAX)
+        }
     }
 
     /// Time in which we did not read is not the peer's.

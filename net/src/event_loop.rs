@@ -21,7 +21,7 @@ use crossbeam_channel::Receiver;
 use mio::{Events, Poll, Token};
 
 use crate::acceptor::Acceptor;
-use crate::budget::Budget;
+use crate::budget::Budgets;
 use crate::buffers::Pool;
 use crate::config::NetConfig;
 use crate::conn::{Conn, Context, Scratch, Turn};
@@ -55,7 +55,7 @@ const TICK_MIN: Duration = Duration::from_millis(10);
 pub(crate) struct Common<S> {
     pub(crate) config: NetConfig,
     pub(crate) service: Arc<S>,
-    pub(crate) budget: Arc<Budget>,
+    pub(crate) budgets: Budgets,
     pub(crate) counters: Arc<Counters>,
     pub(crate) pipes: Arc<Pipes>,
     pub(crate) next_conn: AtomicU64,
@@ -303,7 +303,7 @@ impl<S: Service> EventLoop<S> {
         let context = Context {
             service: &*self.common.service,
             limits: &self.common.config.limits,
-            budget: &self.common.budget,
+            budgets: &self.common.budgets,
             pool: &self.pool,
             counters: &self.common.counters,
             now: Instant::now(),
@@ -373,6 +373,7 @@ impl<S: Service> EventLoop<S> {
             bare: AtomicBool::new(false),
             frame_bytes_max: AtomicUsize::new(limits.frame_bytes_max_before_login),
             frame_bytes_by_login: [limits.frame_bytes_max_before_login, limits.frame_bytes_max],
+            logged_in: AtomicBool::new(false),
         });
         let info = ConnInfo {
             conn: Arc::clone(&shared),
@@ -397,7 +398,7 @@ impl<S: Service> EventLoop<S> {
         }
         self.note_close(&conn.shared, why);
         if conn.waits_for_budget() {
-            self.common.budget.forget(conn.shared.key());
+            self.common.budgets.forget(conn.shared.key());
         }
         let service = &self.common.service;
         let handed_back = catch_unwind(AssertUnwindSafe(|| {
@@ -464,7 +465,7 @@ impl<S: Service> EventLoop<S> {
         }
         self.next_tick = now + self.tick;
         self.pool.trim();
-        let contended = self.common.budget.waiting() > 0;
+        let contended = [false, true].map(|known| self.common.budgets.of(known).waiting() > 0);
         for place in 0..self.conns.len() {
             let Some(conn) = &mut self.conns[place] else {
                 continue;
@@ -474,7 +475,8 @@ impl<S: Service> EventLoop<S> {
                 self.turns.push_back(place);
                 continue;
             }
-            let hogs = contended && conn.hogs(limits, now);
+            let known = conn.shared.is_logged_in();
+            let hogs = contended[usize::from(known)] && conn.hogs(limits, now);
             let overdue = conn.overdue(limits, now);
             match overdue.or(hogs.then_some(CloseReason::FrameDeadline)) {
                 None => {}

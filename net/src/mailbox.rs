@@ -169,6 +169,7 @@ pub(crate) struct ConnShared {
     pub(crate) bare: AtomicBool,
     pub(crate) frame_bytes_max: AtomicUsize,
     pub(crate) frame_bytes_by_login: [usize; 2],
+    pub(crate) logged_in: AtomicBool,
 }
 
 impl ConnShared {
@@ -195,8 +196,13 @@ impl ConnShared {
         }
     }
 
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.logged_in.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_logged_in(&self, yes: bool) {
         let bytes = self.frame_bytes_by_login[usize::from(yes)];
         self.frame_bytes_max.store(bytes, Ordering::Relaxed);
+        self.logged_in.store(yes, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,6 @@
 //! How many connections there may be.
 //!
-//! Owns:     the counts in total and by address, and the rate of accepting.
+//! Owns:     the counts in total, by address and by listener, and the rates of accepting.
 //! Does not: accept or refuse; it answers whether there is room.
 //! Counts are taken by the accepting thread and given back by any net thread.
 
@@ -20,7 +20,7 @@ pub(crate) enum Full {
     Address,
 }
 
-/// Connections counted in total and by address.
+/// Connections counted in total, by address and by listener.
 #[derive(Debug)]
 pub(crate) struct Counts {
     total_max: usize,
@@ -33,6 +33,7 @@ pub(crate) struct Counts {
 struct Held {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
+    by_listener: HashMap<usize, usize>,
 }
 
 impl Counts {
@@ -56,8 +57,14 @@ impl Counts {
         self.held.lock().total
     }
 
-    /// Counts a connection, if there is room for it.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Result<Place, Full> {
+    pub(crate) fn of_listener(&self, listener: usize) -> usize {
+        let held = self.held.lock();
+        held.by_listener.get(&listener).copied().unwrap_or(0)
+    }
+
+    /// Counts a connection, if there is room for it. What its listener allows is for the acceptor to ask before
+    /// it accepts.
+    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr, listener: usize) -> Result<Place, Full> {
         let address = address.to_canonical();
         let own_max = self.by_address_max.get(&address).copied();
         let mut held = self.held.lock();
@@ -70,9 +77,11 @@ impl Counts {
         }
         held.total += 1;
         held.by_address.insert(address, of_address + 1);
+        *held.by_listener.entry(listener).or_default() += 1;
         Ok(Place {
             counts: Arc::clone(self),
             address,
+            listener,
         })
     }
 }
@@ -82,12 +91,16 @@ impl Counts {
 pub(crate) struct Place {
     counts: Arc<Counts>,
     address: IpAddr,
+    listener: usize,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut held = self.counts.held.lock();
         held.total -= 1;
+        if let Some(count) = held.by_listener.get_mut(&self.listener) {
+            *count -= 1;
+        }
         if let Some(count) = held.by_address.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -126,6 +139,11 @@ impl Rate {
             }
             None => Err(self.filled_at + self.token_interval()),
         }
+    }
+
+    /// A token that was taken for nothing.
+    pub(crate) fn give_back(&mut self) {
+        self.tokens = self.tokens.saturating_add(1).min(self.per_second);
     }
 
     fn token_interval(&self) -> Duration {
@@ -198,13 +216,15 @@ mod tests {
     fn connections_are_bounded_in_total_and_by_address_and_given_back() {
         let counts = counts(3, 2, 10_000);
         let (a, b): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
-        let first = counts.enter(a).unwrap();
-        let _second = counts.enter(a).unwrap();
-        assert_eq!(counts.enter(a).unwrap_err(), Full::Address);
-        let _third = counts.enter(b).unwrap();
-        assert_eq!(counts.enter(b).unwrap_err(), Full::Total);
+        let first = counts.enter(a, 0).unwrap();
+        let _second = counts.enter(a, 0).unwrap();
+        assert_eq!(counts.enter(a, 0).unwrap_err(), Full::Address);
+        let _third = counts.enter(b, 0).unwrap();
+        assert_eq!(counts.enter(b, 0).unwrap_err(), Full::Total);
+        assert_eq!((counts.of_listener(0), counts.of_listener(1)), (3, 0));
         drop(first);
-        assert!(counts.enter(a).is_ok());
+        assert_eq!(counts.of_listener(0), 2);
+        assert!(counts.enter(a, 1).is_ok());
     }
 
     #[test]
@@ -217,9 +237,12 @@ mod tests {
         };
         let counts = Counts::new(&limits, 10_000);
         let mapped: IpAddr = "::ffff:127.0.0.1".parse().unwrap();
-        let _held = (counts.enter(a).unwrap(), counts.enter(mapped).unwrap());
-        assert_eq!(counts.enter(a).unwrap_err(), Full::Address);
-        assert_eq!(counts.enter(b).unwrap_err(), Full::Address);
+        let _held = (
+            counts.enter(a, 0).unwrap(),
+            counts.enter(mapped, 0).unwrap(),
+        );
+        assert_eq!(counts.enter(a, 0).unwrap_err(), Full::Address);
+        assert_eq!(counts.enter(b, 0).unwrap_err(), Full::Address);
     }
 
     #[test]
@@ -240,6 +263,8 @@ mod tests {
         assert_eq!(again - start, Duration::from_millis(100));
         assert!(rate.take(again).is_ok());
         assert!(rate.take(again).is_err());
+        rate.give_back();
+        assert!(rate.take(again).is_ok());
         assert!(rate.take(start + Duration::from_secs(60)).is_ok());
     }
 

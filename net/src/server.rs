@@ -18,7 +18,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::acceptor::Acceptor;
-use crate::budget::Budget;
+use crate::budget::Budgets;
 use crate::config::{Listener, NetConfig};
 use crate::event_loop::{Common, EventLoop, FIRST_LISTENER, WAKER};
 use crate::mailbox::{Mailbox, Message};
@@ -93,7 +93,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Watch {
     mailboxes: Vec<Arc<Mailbox>>,
-    budget: Arc<Budget>,
+    budgets: Budgets,
     counts: Arc<Counts>,
     counters: Arc<Counters>,
 }
@@ -109,14 +109,15 @@ impl Watch {
             closed: std::array::from_fn(|place| counters.closed[place].get()),
             refused: counters.refused.get(),
             turned_away: counters.turned_away.get(),
+            held_back: counters.held_back.get(),
             frames: counters.frames.get(),
             replies: counters.replies.get(),
             bytes_in: counters.bytes_in.get(),
             bytes_out: counters.bytes_out.get(),
             peer_faults: counters.peer_faults.get(),
             panics: counters.panics.get(),
-            frame_bytes_reserved: self.budget.used() as u64,
-            frames_waiting: self.budget.waiting() as u64,
+            frame_bytes_reserved: self.budgets.used() as u64,
+            frames_waiting: self.budgets.waiting() as u64,
             tls: TlsStats {
                 handshakes: counters.handshakes.get(),
                 resumed: counters.handshakes_resumed.get(),
@@ -272,7 +273,7 @@ impl BoundServer {
 
     fn start_threads<S: Service>(self, service: Arc<S>) -> io::Result<Server> {
         let counts = Counts::new(&self.config.limits, descriptors());
-        let budget = Budget::new(self.config.limits.frames_in_flight_bytes_max);
+        let budgets = Budgets::new(&self.config.limits);
         let counters = Arc::new(Counters::default());
         let posts = (0..self.config.threads.max(1))
             .map(|_| Post::new())
@@ -287,7 +288,7 @@ impl BoundServer {
         let common = Arc::new(Common {
             config: self.config,
             service,
-            budget: Arc::clone(&budget),
+            budgets: budgets.clone(),
             counters: Arc::clone(&counters),
             pipes: Pipes::new(),
             next_conn: AtomicU64::new(1),
@@ -299,7 +300,7 @@ impl BoundServer {
             ended,
             watch: Watch {
                 mailboxes,
-                budget,
+                budgets,
                 counts,
                 counters,
             },

@@ -9,6 +9,7 @@ pub(crate) struct Counters {
     pub(crate) closed: [Counter; 17],
     pub(crate) refused: Counter,
     pub(crate) turned_away: Counter,
+    pub(crate) held_back: Counter,
     pub(crate) frames: Counter,
     pub(crate) replies: Counter,
     pub(crate) bytes_in: Counter,
@@ -52,6 +53,8 @@ pub struct NetStats {
     pub refused: u64,
     /// Connections that the service did not admit.
     pub turned_away: u64,
+    /// Times that a listener began to let connections wait, for a limit of its own.
+    pub held_back: u64,
     /// Complete frames read.
     pub frames: u64,
     /// Replies put into a connection's output.

@@ -66,6 +66,14 @@ fn super_users(settings: &Settings) -> Result<HashSet<String>, Vec<Problem>> {
     Ok(users)
 }
 
+/// What a listener has of its own under a key of [`Settings`] that is a number; beside the broker's, not in its place.
+pub(crate) fn own_number(settings: &Settings, listener: &str, key: &str) -> Option<u32> {
+    match &settings.explicit_of_listener(listener, key)?.value {
+        Value::Whole(number) => u32::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
 /// `host:count` separated by commas; a host may be a name.
 fn connections_by_ip(settings: &Settings) -> Result<HashMap<IpAddr, u32>, Vec<Problem>> {
     const KEY: &str = "max.connections.per.ip.overrides";

@@ -388,7 +388,8 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Bytes of requests in flight beyond which sockets are no longer read; -1 stands for the default."),
     row("max.connections", Kind::Int, "20000")
         .min(0)
-        .doc("Connections open at a time; fewer where the limit of open files asks for it."),
+        .per_listener()
+        .doc("Connections open at a time; fewer where the limit of open files asks for it. listener.name.<listener>.max.connections bounds one listener besides: who comes beyond that waits until another leaves."),
     row("max.connections.per.ip", Kind::Int, "15000")
         .min(0)
         .doc("Connections open at a time from one address."),
@@ -408,7 +409,8 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long each of those samples is."),
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
-        .doc("Connections accepted per second; the others wait."),
+        .per_listener()
+        .doc("Connections accepted per second; the others wait. listener.name.<listener>.max.connection.creation.rate bounds one listener besides."),
     row("connections.max.idle.ms", Kind::Long, "600000")
         .min(1)
         .doc("A connection without a request for this long is closed."),

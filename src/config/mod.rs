@@ -20,7 +20,7 @@ mod spec;
 mod topic;
 mod topic_keys;
 
-pub(crate) use access::AccessConfig;
+pub(crate) use access::{AccessConfig, own_number};
 pub(crate) use default_file::default_file;
 pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};

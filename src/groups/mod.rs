@@ -15,7 +15,7 @@ pub(crate) mod consumer;
 mod effects;
 mod error;
 pub(crate) mod file;
-mod group;
+pub(crate) mod group;
 mod hex;
 mod load;
 mod members;

@@ -115,6 +115,8 @@ pub(super) static TABLE: &[Metric] = &[
         |s, out| out.put(&[], s.running.net_stats().refused)),
     counter("seawall_connections_turned_away_total", "Connections that came too fast from their address.",
         |s, out| out.put(&[], s.running.net_stats().turned_away)),
+    counter("seawall_connections_held_back_total", "Times that a listener with a limit of its own began to let connections wait.",
+        |s, out| out.put(&[], s.running.net_stats().held_back)),
     counter("seawall_connections_closed_total", "Connections that ended, by the reason.",
         |s, out| for (reason, count) in CloseReason::LABELS.iter().zip(s.running.net_stats().closed) { out.put(&[reason], count); }).by(&["reason"]),
     counter("seawall_connections_faulty_total", "Connections closed for what their peer sent.",

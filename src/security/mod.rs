@@ -6,7 +6,7 @@
 
 pub(crate) mod acl;
 mod authorizer;
-mod credentials;
+pub(crate) mod credentials;
 pub(crate) mod exposure;
 mod files;
 mod lookalike;

@@ -26,7 +26,7 @@ fn is_served(broker: &Broker) {
     assert_eq!(answer.brokers.len(), 1);
 }
 
-fn closed(broker: &Broker, reason: &str) -> f64 {
+pub(crate) fn closed(broker: &Broker, reason: &str) -> f64 {
     let page = metrics::scrape(broker.admin());
     let name = format!("seawall_connections_closed_total{{reason=\"{reason}\"}} ");
     let line = page.lines().find_map(|line| line.strip_prefix(&name));
@@ -99,6 +99,50 @@ fn a_produce_of_a_hundred_thousand_partitions_is_answered_row_by_row() {
     raw.expect_closed("200,001 partitions");
     is_served(&broker);
     // It is counted when it is gone: a peer that was answered may read on for a second.
+    wait::until("the refusal is counted", wait::SOON, || {
+        closed(&broker, "refused_request") >= 1.0
+    });
+}
+
+/// An OffsetFetch v8 of groups with fifty topics each, none of which has a name or partitions: three bytes a topic.
+fn groups_of_nothing(groups: u32) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut rest = groups + 1;
+    while rest >= 0x80 {
+        body.push(u8::try_from(rest & 0x7f).expect("seven bits") | 0x80);
+        rest >>= 7;
+    }
+    body.push(u8::try_from(rest).expect("seven bits"));
+    for _ in 0..groups {
+        body.extend_from_slice(&[1, 51]);
+        body.extend_from_slice(&[1, 1, 0].repeat(50));
+        body.push(0);
+    }
+    body.extend_from_slice(&[0, 0]);
+    body
+}
+
+#[test]
+fn arrays_in_arrays_of_nothing_are_bounded() {
+    let broker = broker();
+    if not_for_kafka(&broker) {
+        return;
+    }
+    is_served(&broker);
+    let before = broker.proc_status("VmHWM");
+    // As much as is read, and much more than that.
+    for groups in [13_000, 99_000] {
+        let body = groups_of_nothing(groups);
+        let mut raw = broker.connect();
+        raw.patience(Duration::from_secs(120));
+        raw.send_body(9, 8, true, &body);
+        raw.finish_sending();
+        while raw.read_frame().is_some() {}
+        let grown = broker.proc_status("VmHWM").saturating_sub(before);
+        println!("arrays in arrays, {} bytes: {grown} KiB", body.len());
+        assert!(grown < 250 * MIB_IN_KIB, "{grown} KiB");
+    }
+    is_served(&broker);
     wait::until("the refusal is counted", wait::SOON, || {
         closed(&broker, "refused_request") >= 1.0
     });

@@ -15,7 +15,11 @@ use super::protocol::{advertised, probe_key};
 
 const BEFORE_LOGIN: [i16; 3] = [17, 18, 36];
 
-fn log_in(raw: &mut Raw, mechanism: &str, who: (&str, &str)) -> SaslAuthenticateResponse {
+pub(crate) fn log_in(
+    raw: &mut Raw,
+    mechanism: &str,
+    who: (&str, &str),
+) -> SaslAuthenticateResponse {
     assert_eq!(handshake(raw, mechanism).error_code, codes::NONE);
     if mechanism == "PLAIN" {
         return token(raw, &plain(who));

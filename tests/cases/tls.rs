@@ -389,6 +389,41 @@ fn what_is_no_tls_is_named_and_closed() {
 }
 
 #[test]
+fn thousands_of_half_open_handshakes_hold_up_nobody_and_are_counted_when_they_time_out() {
+    const STRANGERS: usize = 3_000;
+    let sealed = Sealed::start(&[("connections.max.idle.ms", "5000")]);
+    let config = Arc::new(sealed.client(None));
+    Secure::connect(sealed.tls, Arc::clone(&config))
+        .ask()
+        .expect("served");
+    let mut hello = Vec::new();
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut session = ClientConnection::new(Arc::clone(&config), name).expect("a session");
+    session.write_tls(&mut hello).expect("a hello");
+    let before = sealed.broker.proc_status("VmRSS");
+    // Nothing; the begin of a record; half of a hello; all of it, and then nothing.
+    let parts = [0, 3, hello.len() / 2, hello.len()];
+    let mut strangers: Vec<Raw> = (0..STRANGERS).map(|_| Raw::connect(sealed.tls)).collect();
+    for (raw, part) in strangers.iter_mut().zip(parts.into_iter().cycle()) {
+        raw.send_bytes(&hello[..part]);
+    }
+    for _ in 0..10 {
+        let mut other = Secure::connect(sealed.tls, Arc::clone(&config));
+        other.ask().expect("served beside them");
+    }
+    let grown = sealed.broker.proc_status("VmRSS").saturating_sub(before);
+    println!("{STRANGERS} half-open handshakes: {grown} KiB");
+    assert!(grown < 100 * 1024, "{grown} KiB");
+    let late = "seawall_connections_closed_total{reason=\"handshake_deadline\"}";
+    wait::until("all are timed out", 6 * SOON, || {
+        sealed.metric(late) >= 3_000.0
+    });
+    let failed = sealed.metric("seawall_tls_handshakes_failed_total");
+    assert!(failed >= 3_000.0, "{failed}");
+    Secure::connect(sealed.tls, config).ask().expect("served");
+}
+
+#[test]
 fn stores_that_cannot_be_read_are_refused_with_the_way_out() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("store");

@@ -91,12 +91,13 @@ class Member:
         self.path = os.path.join(suite.scratch, self.name)
         self.lines, self.read_to = [], 0
         self.killed, self.stopped = False, False
-        words = [*command(self.client), "--bootstrap", suite.broker.address, "--group", group, "--topic", group,
+        words = [*command(self.client), "--bootstrap", suite.bootstrap, "--group", group, "--topic", group,
                  "--protocol", protocol, "--assignor", assignor, "--session", str(SESSION_MS), "--out", self.path]
         for name, value in more.items():
             words += ["--" + name, value]
         with open(self.path + ".err", "ab") as err:
-            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=err, stderr=err)
+            self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=err, stderr=err,
+                                            env=os.environ | suite.environment)
 
     def look(self):
         """Reads what is new in its file; gives all lines, split."""
@@ -330,9 +331,12 @@ class Chain(Group):
 class Suite:
     """The broker, what is written to it, and the groups."""
 
-    def __init__(self, names):
+    def __init__(self, names, broker=None, bootstrap=None, environment=None):
+        """Members connect to `bootstrap` and have `environment` besides; what watches over them uses the broker's address."""
         self.scratch = tempfile.mkdtemp(prefix="seawall-groups-")
-        self.broker = Broker(SETTINGS)
+        self.broker = broker or Broker(SETTINGS)
+        self.bootstrap = bootstrap or self.broker.address
+        self.environment = environment or {}
         self.produced = {name: set() for name in names}
         self.sent, self.crashed_at = 0, 0
         self.writing, self.written, self.restarted = True, threading.Event(), threading.Event()
@@ -393,9 +397,9 @@ class Suite:
             group.join(2 * PATIENCE_S)
 
 
-def run_groups(names, tally):
+def run_groups(names, tally, **place):
     """The groups of these names, all at once."""
-    suite = Suite(names)
+    suite = Suite(names, **place)
     try:
         suite.run()
         for group in suite.groups:

@@ -7,13 +7,17 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustls::ClientConfig;
 
 use crate::admin::Admin;
 use crate::error::{Doing, Error, Result};
+use crate::identity::Identity;
+use crate::link::{Door, Link};
 use crate::wait;
 
 const START_MAX: Duration = Duration::from_secs(300);
@@ -21,6 +25,7 @@ const STOP_MAX: Duration = Duration::from_secs(120);
 /// The unit of the times in /proc/pid/stat: USER_HZ, 100 on every Linux (proc(5), time(7)).
 const TICK: Duration = Duration::from_millis(10);
 const CLUSTER_ID: &str = "c2Vhd2FsbC1jb21wYXJlMQ";
+const KAFKA: &str = "kafka";
 /// What Kafka's own start script passes unless told otherwise.
 const JVM_OPTIONS: [&str; 8] = [
     "-Xmx1G",
@@ -47,7 +52,7 @@ impl Program {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Program::Seawall { .. } => "seawall",
-            Program::Kafka { .. } => "kafka",
+            Program::Kafka { .. } => KAFKA,
         }
     }
 }
@@ -58,11 +63,40 @@ pub(crate) struct Install {
     program: Program,
     home: PathBuf,
     addr: SocketAddr,
+    sealed: Option<Sealed>,
+}
+
+/// A second listener, with TLS.
+#[derive(Debug)]
+struct Sealed {
+    addr: SocketAddr,
+    /// Key and certificate.
+    pem: PathBuf,
+    client: Arc<ClientConfig>,
 }
 
 impl Install {
     /// A fresh installation in `work/label`, formatted where the broker wants that.
     pub(crate) fn fresh(program: &Program, work: &Path, label: &str) -> Result<Self> {
+        Self::make(program, work, label, None)
+    }
+
+    /// The same with a second listener, on which the broker shows this identity.
+    pub(crate) fn with_tls(
+        program: &Program,
+        work: &Path,
+        label: &str,
+        identity: &Identity,
+    ) -> Result<Self> {
+        let sealed = Sealed {
+            addr: free_address()?,
+            pem: identity.file.clone(),
+            client: Arc::clone(&identity.client),
+        };
+        Self::make(program, work, label, Some(sealed))
+    }
+
+    fn make(program: &Program, work: &Path, label: &str, sealed: Option<Sealed>) -> Result<Self> {
         let home = work.join(format!("{label}-{}", program.name()));
         if home.exists() {
             remove(&home)?;
@@ -73,6 +107,7 @@ impl Install {
             program: program.clone(),
             home,
             addr,
+            sealed,
         };
         install.format()?;
         Ok(install)
@@ -88,6 +123,10 @@ impl Install {
             child,
             name: self.program.name(),
             addr: self.addr,
+            sealed: self.sealed.as_ref().map(|sealed| Door {
+                addr: sealed.addr,
+                tls: Some(Arc::clone(&sealed.client)),
+            }),
             started,
             log_path,
         })
@@ -117,7 +156,14 @@ impl Install {
             Program::Seawall { binary, set } => {
                 let mut command = Command::new(binary);
                 command.arg("--data-dir").arg(self.data());
-                command.arg("--listen").arg(self.addr.to_string());
+                match &self.sealed {
+                    None => drop(command.arg("--listen").arg(self.addr.to_string())),
+                    Some(sealed) => {
+                        for (key, value) in self.tls_properties(sealed, "") {
+                            command.arg("--set").arg(format!("{key}={value}"));
+                        }
+                    }
+                }
                 for pair in set {
                     command.arg("--set").arg(pair);
                 }
@@ -154,9 +200,26 @@ impl Install {
         })
     }
 
+    /// Listeners of both kinds; `more` are Kafka's own.
+    fn tls_properties(&self, sealed: &Sealed, more: &str) -> [(&'static str, String); 5] {
+        let listeners = format!("PLAINTEXT://{},SSL://{}", self.addr, sealed.addr);
+        [
+            ("listeners", format!("{listeners}{more}")),
+            ("advertised.listeners", listeners),
+            ("ssl.keystore.type", "PEM".to_owned()),
+            ("ssl.keystore.location", sealed.pem.display().to_string()),
+            ("ssl.enabled.protocols", "TLSv1.3".to_owned()),
+        ]
+    }
+
     /// One KRaft node, defaults wherever they work.
     fn kafka_properties(&self) -> Result<String> {
         let controller = free_address()?;
+        // Of a key that is given twice, the last one counts.
+        let tls = self.sealed.as_ref().map_or_else(String::new, |sealed| {
+            let rows = self.tls_properties(sealed, &format!(",CONTROLLER://{controller}"));
+            rows.map(|(key, value)| format!("{key}={value}\n")).concat()
+        });
         Ok(format!(
             "process.roles=broker,controller\n\
              node.id=1\n\
@@ -164,12 +227,13 @@ impl Install {
              controller.listener.names=CONTROLLER\n\
              listeners=PLAINTEXT://{broker},CONTROLLER://{controller}\n\
              advertised.listeners=PLAINTEXT://{broker}\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT\n\
              log.dirs={data}\n\
              offsets.topic.replication.factor=1\n\
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n\
-             auto.create.topics.enable=false\n",
+             auto.create.topics.enable=false\n\
+             {tls}",
             broker = self.addr,
             data = self.data().display(),
         ))
@@ -182,6 +246,7 @@ pub(crate) struct Running {
     child: Child,
     name: &'static str,
     addr: SocketAddr,
+    sealed: Option<Door>,
     started: Instant,
     log_path: PathBuf,
 }
@@ -190,6 +255,16 @@ impl Running {
     /// Where it listens.
     pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Where it listens with TLS; waits until it does, for Kafka opens one listener after the other.
+    pub(crate) fn sealed(&self) -> Result<Door> {
+        let none = Error::Usage("a broker without a listener for TLS");
+        let door = self.sealed.clone().ok_or(none)?;
+        wait::until("a listener for TLS", START_MAX, || {
+            Ok(Link::connect(&door, true).ok())
+        })?;
+        Ok(door)
     }
 
     /// Waits until `serves` says yes on a connection; returns the time since the start of the process.
@@ -222,6 +297,21 @@ impl Running {
             what: "/proc/pid/status",
         })?;
         Ok(kib * 1024)
+    }
+
+    /// Bytes that live objects of a Java program take, after a full collection; `None` for other programs and
+    /// where there is no `jcmd`.
+    pub(crate) fn live_heap(&self) -> Option<u64> {
+        if self.name != KAFKA {
+            return None; // jcmd begins with a signal that ends other programs.
+        }
+        let id = self.child.id().to_string();
+        let told = Command::new("jcmd")
+            .args([&id, "GC.class_histogram"])
+            .output();
+        let text = String::from_utf8(told.ok()?.stdout).ok()?;
+        let total = text.lines().rev().find(|line| line.starts_with("Total"))?;
+        total.split_whitespace().nth(2)?.parse().ok()
     }
 
     /// Bytes read by system calls so far, wherever they came from.

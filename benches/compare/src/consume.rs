@@ -8,20 +8,19 @@
 //! F2. Each pass begins at offset 0 and ends at the high watermark.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
 use crate::frame::{self, Fetch};
+use crate::link::{Door, Link};
 use crate::produce::Run;
 
-const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Room for the answer's own fields, and for a first batch larger than asked for.
 const BUFFER_EXTRA: usize = 2 << 20;
 
 /// A consumer of partition 0 of one topic.
 pub(crate) struct Consumer {
-    stream: TcpStream,
+    link: Link,
     frame: Fetch,
     name_len: usize,
     correlation: i32,
@@ -31,15 +30,11 @@ pub(crate) struct Consumer {
 
 impl Consumer {
     /// Connects; nothing is fetched yet.
-    pub(crate) fn connect(addr: SocketAddr, topic: &str, fetch_bytes: usize) -> Result<Self> {
-        let stream = TcpStream::connect(addr).doing("connect to the broker")?;
-        stream.set_nodelay(true).doing("set TCP_NODELAY")?;
-        stream
-            .set_read_timeout(Some(SILENCE_MAX))
-            .doing("set a timeout")?;
+    pub(crate) fn connect(door: impl Into<Door>, topic: &str, fetch_bytes: usize) -> Result<Self> {
+        let link = Link::connect(&door.into(), true)?;
         let max = i32::try_from(fetch_bytes).map_err(|_| Error::Usage("fetch size"))?;
         Ok(Self {
-            stream,
+            link,
             frame: Fetch::new(topic, 0, max)?,
             name_len: topic.len(),
             correlation: 0,
@@ -88,7 +83,11 @@ impl Consumer {
     fn fetch(&mut self, with_crc: bool) -> Result<(usize, i64)> {
         self.correlation = self.correlation.wrapping_add(1);
         let request = self.frame.at_offset(self.correlation, self.next);
-        self.stream.write_all(request).doing("send a Fetch")?;
+        let sent = self
+            .link
+            .write_all(request)
+            .and_then(|()| self.link.flush());
+        sent.doing("send a Fetch")?;
         let len = self.read_answer()?;
         let answer = frame::fetched(&self.answer[4..len], self.name_len)?;
         if answer.correlation != self.correlation {
@@ -125,7 +124,7 @@ impl Consumer {
                 });
             }
             match self
-                .stream
+                .link
                 .read(&mut self.answer[filled..])
                 .doing("read a Fetch answer")?
             {

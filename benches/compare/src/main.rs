@@ -11,6 +11,9 @@ mod experiment;
 mod frame;
 mod group_load;
 mod groups;
+mod handshakes;
+mod identity;
+mod link;
 mod machine;
 mod produce;
 mod report;
@@ -18,6 +21,7 @@ mod scenario;
 mod startup;
 mod stats;
 mod throughput;
+mod tls;
 mod transactions;
 mod upkeep;
 mod wait;
@@ -63,6 +67,8 @@ enum Command {
     Transactions(TransactionArgs),
     /// Only the machine's own figures
     Machine(MachineArgs),
+    /// Loads, handshakes and idle connections below TLS 1.3
+    Tls(TlsArgs),
     /// What consumer groups and fetch sessions cost
     Groups(GroupsArgs),
     /// What compaction, retention, many segments and many partitions cost our own broker
@@ -239,6 +245,46 @@ struct GroupsArgs {
 }
 
 #[derive(Args)]
+struct TlsArgs {
+    /// Our broker's program
+    #[arg(long)]
+    seawall: Option<PathBuf>,
+    /// Passed to seawall as --set; may be repeated
+    #[arg(long = "seawall-set", value_name = "KEY=VALUE")]
+    seawall_set: Vec<String>,
+    /// Directory with Kafka's jars
+    #[arg(long)]
+    kafka_libs: Option<PathBuf>,
+    /// Directory for all data; it should be on the file system that matters
+    #[arg(long)]
+    work: PathBuf,
+    /// Seconds per load, broker and round
+    #[arg(long, default_value_t = 1.5)]
+    seconds: f64,
+    /// Seconds per load and broker before the first round
+    #[arg(long, default_value_t = 2.0)]
+    warm_up: f64,
+    /// Number of rounds
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Size of the consumed topic, in MiB
+    #[arg(long, default_value_t = 128)]
+    consumed_mib: u64,
+    /// A load ends early after this much, in MiB
+    #[arg(long, default_value_t = 512)]
+    load_mib_max: u64,
+    /// Connections that idle
+    #[arg(long, default_value_t = 10_000)]
+    idle: usize,
+    /// Parts to run; all by default
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<tls::Part>,
+    /// Fail when a target is not reached
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Args)]
 struct UpkeepArgs {
     /// Our broker's program
     #[arg(long)]
@@ -299,6 +345,7 @@ fn main() -> ExitCode {
         Command::Transactions(args) => transactions(&args).map(|()| true),
         Command::Machine(args) => machine(&args).map(|()| true),
         Command::Groups(args) => groups(&args).map(|()| true),
+        Command::Tls(args) => tls(&args),
         Command::Upkeep(args) => upkeep(&args).map(|()| true),
         Command::Experiment(args) => experiment(&args).map(|()| true),
     };
@@ -503,6 +550,30 @@ fn machine(args: &MachineArgs) -> Result<()> {
 fn groups(args: &GroupsArgs) -> Result<()> {
     let programs = programs(args.seawall.as_ref(), &[], args.kafka_libs.as_ref())?;
     groups::run(&programs, &prepare(&args.work)?, seconds(args.seconds)?)
+}
+
+fn tls(args: &TlsArgs) -> Result<bool> {
+    let programs = programs(
+        args.seawall.as_ref(),
+        &args.seawall_set,
+        args.kafka_libs.as_ref(),
+    )?;
+    let plan = Plan {
+        time: seconds(args.seconds)?,
+        warm_up: seconds(args.warm_up)?,
+        rounds: args.rounds,
+        consumed_bytes: args.consumed_mib << 20,
+        bytes_max: args.load_mib_max << 20,
+        idempotent: false,
+    };
+    let reached = tls::run(&tls::Setting {
+        programs: &programs,
+        work: &prepare(&args.work)?,
+        plan,
+        idle: args.idle,
+        only: &args.only,
+    })?;
+    Ok(reached || !args.strict)
 }
 
 fn upkeep(args: &UpkeepArgs) -> Result<()> {

@@ -10,20 +10,18 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::admin::Admin;
 use crate::batch::{self, Shape};
 use crate::error::{Doing, Error, Result};
 use crate::frame::{self, Produce};
+use crate::link::{Door, Link};
 
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 const ANSWERS_BUFFER: usize = 16 * 1024;
-const SEND_BUFFER: usize = 1 << 20;
 
 /// One producing load.
 #[derive(Clone, Debug)]
@@ -62,11 +60,12 @@ impl Run {
     }
 }
 
-/// Runs `load` against the broker at `addr`.
-pub(crate) fn run(addr: SocketAddr, load: &Load) -> Result<Run> {
+/// Runs `load` against the broker behind `door`.
+pub(crate) fn run(door: impl Into<Door>, load: &Load) -> Result<Run> {
+    let door = door.into();
     let mut producers = Vec::new();
     for index in 0..load.connections {
-        producers.push(Producer::new(addr, load, index)?);
+        producers.push(Producer::new(&door, load, index)?);
     }
     let mut tally = Tally::new(load);
     let elapsed = match &mut producers[..] {
@@ -118,7 +117,7 @@ impl Tally {
 
 /// One connection with its frame.
 struct Producer {
-    stream: mio::net::TcpStream,
+    link: Link,
     frame: Produce,
     name_len: usize,
     in_flight: usize,
@@ -133,17 +132,17 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(addr: SocketAddr, load: &Load, index: i32) -> Result<Self> {
+    fn new(door: &Door, load: &Load, index: i32) -> Result<Self> {
         let partition = index % load.partitions.max(1);
         let seed = u64::try_from(index).unwrap_or_default() + 1;
         let mut batch = batch::build(load.shape, seed)?;
         if load.idempotent {
-            let (id, epoch) = Admin::connect(addr)?.producer_id()?;
+            let (id, epoch) = Admin::connect(door.addr)?.producer_id()?;
             batch::set_producer(&mut batch, id, epoch);
             batch::set_sequence(&mut batch, 0);
         }
         Ok(Self {
-            stream: connect(addr, load.connections > 1)?,
+            link: Link::connect(door, load.connections == 1)?,
             frame: Produce::new(&load.topic, partition, load.acks, &batch)?,
             name_len: load.topic.len(),
             in_flight: load.in_flight,
@@ -171,7 +170,7 @@ impl Producer {
             if self.in_flight > 1 || !self.unsent.is_empty() {
                 self.unsent.extend_from_slice(frame);
             } else {
-                let written = write_some(&mut self.stream, frame)?;
+                let written = write_some(&mut self.link, frame)?;
                 self.unsent.extend_from_slice(&frame[written..]);
             }
         }
@@ -180,19 +179,22 @@ impl Producer {
 
     fn flush(&mut self) -> Result<()> {
         if !self.unsent.is_empty() {
-            let written = write_some(&mut self.stream, &self.unsent)?;
+            let written = write_some(&mut self.link, &self.unsent)?;
             self.unsent.drain(..written);
         }
-        Ok(())
+        match self.link.flush() {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e).doing("send a request"),
+            _ => Ok(()),
+        }
     }
 
     /// Reads what is there; true if there may be more. A short read on a stream means that there is not (epoll(7)).
     fn read(&mut self) -> Result<bool> {
-        match self.stream.read(&mut self.answers[self.filled..]) {
+        match self.link.read(&mut self.answers[self.filled..]) {
             Ok(0) => Err(io::Error::from(ErrorKind::UnexpectedEof)).doing("read an answer"),
             Ok(n) => {
                 self.filled += n;
-                Ok(self.filled == self.answers.len())
+                Ok(self.filled == self.answers.len() || !self.link.short_is_empty())
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(e) if e.kind() == ErrorKind::Interrupted => Ok(true),
@@ -248,23 +250,10 @@ fn expect(what: &'static str, holds: bool, values: impl FnOnce() -> (i64, i64)) 
     })
 }
 
-fn connect(addr: SocketAddr, polled: bool) -> Result<mio::net::TcpStream> {
-    let stream = std::net::TcpStream::connect(addr).doing("connect to the broker")?;
-    stream.set_nodelay(true).doing("set TCP_NODELAY")?;
-    stream
-        .set_read_timeout(Some(SILENCE_MAX))
-        .doing("set a timeout")?;
-    stream
-        .set_nonblocking(polled)
-        .doing("set a connection to non-blocking")?;
-    setsockopt(&stream, sockopt::SndBuf, &SEND_BUFFER).doing("set SO_SNDBUF")?;
-    Ok(mio::net::TcpStream::from_std(stream))
-}
-
-fn write_some(stream: &mut mio::net::TcpStream, bytes: &[u8]) -> Result<usize> {
+fn write_some(link: &mut Link, bytes: &[u8]) -> Result<usize> {
     let mut written = 0;
     while written < bytes.len() {
-        match stream.write(&bytes[written..]) {
+        match link.write(&bytes[written..]) {
             Ok(n) => written += n,
             Err(e) if e.kind() == ErrorKind::WouldBlock => break,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
@@ -299,7 +288,7 @@ fn run_polling(producers: &mut [Producer], tally: &mut Tally) -> Result<Duration
     let both = Interest::READABLE | Interest::WRITABLE;
     for (index, producer) in producers.iter_mut().enumerate() {
         poll.registry()
-            .register(&mut producer.stream, Token(index), both)
+            .register(producer.link.socket(), Token(index), both)
             .doing("register a connection")?;
     }
     tally.restart();

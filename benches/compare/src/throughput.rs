@@ -142,7 +142,8 @@ pub(crate) fn fill_load(topic: &str, bytes: u64, shape: Shape) -> Load {
     }
 }
 
-fn expect_end(batches: u64, shape: Shape, found: i64) -> Result<()> {
+/// Refuses a log that does not end where the acknowledgements do.
+pub(crate) fn expect_end(batches: u64, shape: Shape, found: i64) -> Result<()> {
     let expected = i64::try_from(batches).unwrap_or(i64::MAX) * i64::from(shape.records);
     if expected == found {
         return Ok(());
@@ -237,7 +238,7 @@ fn take_turn(contender: &mut Contender, row: usize, plan: Plan) -> Result<Turn> 
 }
 
 /// A broker still writing back what acks=1 left would slow down the next load.
-fn settle_after(scenario: &Scenario, work: &Path) -> Result<()> {
+pub(crate) fn settle_after(scenario: &Scenario, work: &Path) -> Result<()> {
     if scenario.forced || scenario.id == Id::Consume {
         return Ok(());
     }

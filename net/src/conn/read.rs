@@ -122,7 +122,7 @@ impl<C> Conn<C> {
     {
         while self.may_start(context.limits) {
             let frames = FrameContext {
-                budget: context.budget,
+                budget: context.budgets.of(self.shared.is_logged_in()),
                 pool: context.pool,
                 frame_bytes_min: if self.shared.bare.load(Ordering::Relaxed) {
                     0
@@ -144,7 +144,8 @@ impl<C> Conn<C> {
     fn wait_for_budget<S: Service>(&mut self, context: &Context<'_, S>, bytes: usize) {
         self.waits_for_budget = true;
         let shared = &self.shared;
-        context.budget.wait(shared.key(), &shared.mailbox, bytes);
+        let budget = context.budgets.of(shared.is_logged_in());
+        budget.wait(shared.key(), &shared.mailbox, bytes);
     }
 
     /// The peer will send nothing more: what is started is answered, what is not complete is lost.

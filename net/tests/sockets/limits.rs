@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seawall_net::{Limits, Listener, NetConfig, ResponseBody, Server, StartError};
+use seawall_net::{Limits, Listener, ListenerLimits, NetConfig, ResponseBody, Server, StartError};
 
 use crate::support::{Client, EXCLUSIVE, Shared, Toy, eventually, start_with};
 
@@ -92,6 +92,44 @@ fn each_listener_has_its_index_and_address() {
         client.reply();
     }
     drop(server);
+}
+
+#[test]
+fn a_listener_that_is_full_lets_others_wait_and_takes_them_when_one_goes() {
+    let toy = Toy::logged_in();
+    let listener = |name: &str| Listener {
+        tls: None,
+        name: name.into(),
+        addr: "127.0.0.1:0".parse().unwrap(),
+    };
+    let own = ListenerLimits {
+        connections_max: Some(2),
+        connections_per_second_max: None,
+    };
+    let config = NetConfig {
+        threads: 2,
+        limits: Limits {
+            by_listener: vec![ListenerLimits::default(), own],
+            ..Limits::default()
+        },
+        listeners: vec![listener("FREE"), listener("FULL")],
+    };
+    let server = Server::start(config, Arc::new(Shared(Arc::clone(&toy)))).unwrap();
+    let addrs = server.local_addrs().to_vec();
+    let ask = |client: &mut Client| {
+        client.send(EXCLUSIVE, 1, b"e");
+        client.reply();
+    };
+    let mut inside = [(); 2].map(|()| Client::connect_to(addrs[1]));
+    inside.iter_mut().for_each(ask);
+    assert_eq!(server.stats().held_back, 0, "nobody waits");
+    let mut waiting = [(); 2].map(|()| Client::connect_to(addrs[1]));
+    eventually("it is told", || server.stats().held_back == 1);
+    (0..5).for_each(|_| ask(&mut Client::connect_to(addrs[0])));
+    assert!(server.stats().connections <= 7, "nobody more was let in");
+    drop(inside);
+    waiting.iter_mut().for_each(ask);
+    assert_eq!(server.stats().refused, 0);
 }
 
 #[test]

@@ -11,6 +11,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use seawall_planted::planted;
+
 use super::rule::{
     Operation, Operations, PatternType, Permission, ResourceType, Rule, WILDCARD, implied,
 };
@@ -162,7 +164,9 @@ impl Kind {
             if name.starts_with(&*prefix.name) {
                 call(&prefix.rules);
             }
-            next = prefix.parent;
+            next = prefix
+                .parent
+                .filter(|_| !planted("acl-nearest-prefix-only"));
         }
     }
 }
@@ -217,7 +221,9 @@ impl Pattern {
         let grant = self.of(asked.user, asked.host);
         found.any_rule = true;
         found.allowed = found.allowed.and(grant.allowed);
-        found.denied = found.denied.and(grant.denied);
+        if !planted("acl-deny-ignored") {
+            found.denied = found.denied.and(grant.denied);
+        }
     }
 }
 
@@ -243,7 +249,11 @@ impl Grants {
 
     fn add_to(&self, sum: &mut Grant, host: IpAddr) {
         sum.join(self.from_anywhere);
-        for (_, grant) in self.by_host.iter().filter(|(known, _)| *known == host) {
+        for (_, grant) in self
+            .by_host
+            .iter()
+            .filter(|(known, _)| *known == host || planted("acl-any-host"))
+        {
             sum.join(*grant);
         }
     }

@@ -6,7 +6,7 @@
 mod entity;
 mod meter;
 mod quotas;
-mod store;
+pub(crate) mod store;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use seawall_planted::planted;
+
 use super::entity::{Entity, Name, QuotaKind};
 
 /// Limits by entity.
@@ -36,7 +38,7 @@ impl Table {
         let user = || Some(Name::Of(user.to_owned()));
         let client = || Some(Name::Of(client.to_owned()));
         let default = || Some(Name::Default);
-        let order = [
+        let mut order = [
             (user(), client()),
             (user(), default()),
             (user(), None),
@@ -46,6 +48,9 @@ impl Table {
             (None, client()),
             (None, default()),
         ];
+        if planted("quota-default-first") {
+            order.reverse();
+        }
         order.into_iter().find_map(|(user, client_id)| {
             let (by_user, by_client) = (user.is_some(), client_id.is_some());
             let ip = None;

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use seawall_planted::planted;
 
 use super::credentials::Credentials;
 use super::session::Principal;
@@ -164,7 +165,8 @@ impl Login {
     /// Whether the login has run out.
     pub(crate) fn has_expired(&self) -> bool {
         let expires = self.expires_ms.load(Ordering::Acquire);
-        expires != NEVER && self.began.elapsed() >= Duration::from_millis(expires)
+        let ends = expires != NEVER && !planted("login-never-expires");
+        ends && self.began.elapsed() >= Duration::from_millis(expires)
     }
 
     /// Who logged in since the last call.

@@ -9,10 +9,20 @@ for (let i = 2; i + 1 < process.argv.length; i += 2) given[process.argv[i].slice
 const file = fs.openSync(given.out, 'a')
 const say = (...words) => fs.writeSync(file, [Date.now(), ...words].join('\t') + '\n')
 
+// A listener with TLS and logins: how to connect stands in a line of a file, as in secure.js.
+const secured = {}
+if (process.env.SEAWALL_CASE) {
+  const words = fs.readFileSync(process.env.SEAWALL_CASE, 'utf8').trim().split('\t')
+  const asked = Object.fromEntries(words.map((word) => [word.slice(0, word.indexOf('=')), word.slice(word.indexOf('=') + 1)]))
+  secured.ssl = { ca: [fs.readFileSync(asked.ca, 'utf8')] }
+  secured.sasl = { mechanism: asked.mechanism.toLowerCase(), username: asked.user, password: asked.password }
+}
+
 const kafka = new Kafka({
   clientId: 'member',
   brokers: [given.bootstrap],
   logLevel: logLevel.NOTHING,
+  ...secured,
   retry: { initialRetryTime: 200, maxRetryTime: 1000, retries: 60 },
 })
 const consumer = kafka.consumer({

@@ -5,6 +5,7 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from member import Member
+from secure import case_of_environment, confluent_settings
 
 # The broker does not know the member any more, or somebody else is it now. An illegal generation is none of these: with
 # cooperative rebalances a member goes on with what it keeps, and its commit may cross the begin of the next generation.
@@ -30,7 +31,13 @@ def config(options):
         settings["partition.assignment.strategy"] = options["assignor"]
         settings["session.timeout.ms"] = int(options["session"])
         settings["heartbeat.interval.ms"] = 1000
-    return settings
+    return settings | security(options)
+
+
+def security(options):
+    """What a listener with TLS and logins asks for, if there is one."""
+    case = case_of_environment(options["bootstrap"])
+    return confluent_settings(case) if case else {}
 
 
 class Onward:
@@ -40,7 +47,7 @@ class Onward:
         self.topic = options.get("into")
         self.producer = Producer({
             "bootstrap.servers": options["bootstrap"], "enable.idempotence": True, "linger.ms": 1, "log_level": 0,
-            "reconnect.backoff.max.ms": 1000, "message.timeout.ms": 60_000}) if self.topic else None
+            "reconnect.backoff.max.ms": 1000, "message.timeout.ms": 60_000} | security(options)) if self.topic else None
 
     def write(self, messages):
         """Returns when all is written."""

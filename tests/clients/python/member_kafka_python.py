@@ -8,6 +8,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 
 from member import Member
+from secure import case_of_environment, kafka_python_settings
 
 PATIENCE_S = 30
 
@@ -45,8 +46,12 @@ def patiently(member, call):
 def main():
     member = Member()
     options = member.options
+    case = case_of_environment(options["bootstrap"])
+    place = kafka_python_settings(case) if case else {"bootstrap_servers": options["bootstrap"]}
+    # A member outlasts an absence of the broker.
+    place.pop("bootstrap_timeout_ms", None)
     consumer = KafkaConsumer(
-        bootstrap_servers=options["bootstrap"], group_id=options["group"], enable_auto_commit=False,
+        **place, group_id=options["group"], enable_auto_commit=False,
         auto_offset_reset="earliest", session_timeout_ms=int(options["session"]), heartbeat_interval_ms=1000,
         group_instance_id=options.get("instance"), reconnect_backoff_max_ms=1000, metadata_max_age_ms=5000,
         partition_assignment_strategy=[RangePartitionAssignor])

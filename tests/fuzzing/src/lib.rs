@@ -4,14 +4,26 @@
 //! Does not: say what is right. A target ends, without a panic and without taking memory that its input does not
 //!           account for; that is all.
 
+#[allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "the broker's own files, of which these targets need a part: it is a program without a library"
+)]
+mod broker_files;
 mod log_dir;
 pub mod mutate;
 mod requests;
 mod sasl;
+mod state_file;
 mod wire;
+
+// Those files call each other by these names.
+use broker_files::*;
 
 pub use log_dir::template as log_dir_files;
 pub use requests::{API_NAMES, seed as request_seed};
+pub use state_file::{accepts as state_is_accepted, seeds as state_seeds};
 
 /// One target.
 pub struct Target {
@@ -22,7 +34,7 @@ pub struct Target {
 }
 
 /// Every target.
-pub static TARGETS: [Target; 7] = [
+pub static TARGETS: [Target; 8] = [
     Target {
         name: "frame",
         run: wire::frame,
@@ -50,6 +62,10 @@ pub static TARGETS: [Target; 7] = [
     Target {
         name: "sasl",
         run: sasl::sasl,
+    },
+    Target {
+        name: "state_file",
+        run: state_file::state_file,
     },
 ];
 

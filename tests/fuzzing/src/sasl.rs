@@ -1,17 +1,9 @@
 //! Messages of logins, read before anybody has shown who they are.
-//!
-//! The decoders are the broker's own files: it is a program without a library, and they need nothing else of it.
 
 use std::num::NonZeroU32;
 
-#[path = "../../../src/security/sasl/plain.rs"]
-mod plain;
-#[allow(dead_code, reason = "what makes and keeps credentials is not fuzzed")]
-#[path = "../../../src/security/sasl/scram.rs"]
-mod scram;
-
-use plain::PlainMessage;
-use scram::{ClientFirst, Credential, Exchange, Hash};
+use crate::security::sasl::plain::PlainMessage;
+use crate::security::sasl::scram::{ClientFirst, Credential, Exchange, Hash};
 
 /// Stands in an input for the nonce of the exchange, which is another one each time.
 const NONCE: &str = "NONCE";

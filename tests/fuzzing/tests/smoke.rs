@@ -5,12 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use seawall_fuzzing::mutate::Dice;
-use seawall_fuzzing::{API_NAMES, TARGETS, Target, log_dir_files, request_seed};
+use seawall_fuzzing::{
+    API_NAMES, TARGETS, Target, log_dir_files, request_seed, state_is_accepted, state_seeds,
+};
 use seawall_testkit::batch::{BatchBuilder, Codec};
 
 /// Inputs of each target in everyday runs; a log dir is a whole recovery, and so fewer.
 const INPUTS: usize = 60_000;
 const LOG_DIRS: usize = 3_000;
+/// Half of them are a catalog, all of which is read.
+const STATE_FILES: usize = 20_000;
 /// The same in every run, so that a failure can be repeated.
 const SEED: u64 = 0x5ea_3a11;
 
@@ -30,10 +34,10 @@ fn corpus(target: &Target) -> Vec<Vec<u8>> {
 }
 
 fn inputs_of(target: &Target) -> usize {
-    let everyday = if target.name == "log_dir" {
-        LOG_DIRS
-    } else {
-        INPUTS
+    let everyday = match target.name {
+        "log_dir" => LOG_DIRS,
+        "state_file" => STATE_FILES,
+        _ => INPUTS,
     };
     let full = std::env::var_os("SEAWALL_TEST_FULL").is_some();
     if full { everyday * 50 } else { everyday }
@@ -78,6 +82,14 @@ fn every_request_that_is_served_is_decoded_here() {
         .collect();
     let missing: Vec<_> = names.difference(&here).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn state_files_as_they_should_be_are_accepted() {
+    for (name, seed) in state_seeds() {
+        assert!(state_is_accepted(&seed), "{name}");
+        assert!(!state_is_accepted(&seed[..seed.len() - 3]), "{name}, cut");
+    }
 }
 
 #[test]
@@ -149,6 +161,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     for (name, kind, message) in logins {
         all.push(("sasl", name.to_owned(), [&[kind], message].concat()));
     }
+    let state = state_seeds().into_iter();
+    all.extend(state.map(|(name, seed)| ("state_file", name, seed)));
     for (place, (path, content)) in log_dir_files().iter().enumerate() {
         let name = path
             .file_name()
