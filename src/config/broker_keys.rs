@@ -66,6 +66,8 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .ours()
         .doc("Partitions, and committed offsets of groups, that /metrics tells one by one. With more partitions only those that are not well are told so."),
+    row("config.providers", Kind::List, "")
+        .doc("Further names of config providers, each with config.providers.<name>.class. Without any, a value may hold ${env:NAME}, ${directory:/path:file}, which is what stands in that file, and ${file:/path/of.properties:key}."),
     // Encryption and logins. Each of these may stand behind listener.name.<listener>. as well.
     row("ssl.keystore.type", Kind::String, "PEM")
         .per_listener()
