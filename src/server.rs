@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use seawall_net::{BoundServer, Limits, Listener, NetConfig, Server, StartError};
+use seawall_net::{BoundServer, ConnectionLimits, Limits, Listener, NetConfig, Server, StartError};
 
 use crate::admin::{AdminHttp, BoundAdmin};
 use crate::api::KafkaService;
@@ -195,7 +195,8 @@ impl Serving {
     /// runs takes what is its own here, and nothing may fail any more.
     pub fn take_over(&self, config: &Config) {
         self.broker.doors.read_again();
-        let restart = self.broker.take_settings(&config.settings);
+        self.server.limit_connections(&connection_limits(config));
+        let restart = self.broker.take_settings(config);
         if !restart.is_empty() {
             log::warn!("changed, and waits for a restart: {}", restart.join(", "));
         }
@@ -293,6 +294,7 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     let idle = Duration::from_millis(config.connections_idle_max_ms);
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let connections = connection_limits(config);
     Ok(NetConfig {
         threads: config.network_threads,
         listeners,
@@ -300,20 +302,29 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
             frame_bytes_max_before_login: count(config.request_before_login_bytes_max),
             frame_bytes_max: count(config.request_bytes_max),
             frames_in_flight_bytes_max: bytes(config.queued_request_bytes_max),
-            connections_max: count(config.connections_max),
-            connections_per_address_max: count(config.connections_per_ip_max),
+            connections_max: connections.total,
+            connections_per_address_max: connections.per_address,
             connections_by_address: config
                 .access
                 .connections_by_ip
                 .iter()
                 .map(|(ip, max)| (*ip, count(*max)))
                 .collect(),
-            connections_per_second_max: config.connection_rate_max,
+            connections_per_second_max: connections.per_second,
             idle_deadline: idle,
             frame_deadline: defaults.frame_deadline.min(idle),
             ..defaults
         },
     })
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    ConnectionLimits {
+        total: count(config.connections_max),
+        per_address: count(config.connections_per_ip_max),
+        per_second: config.connection_rate_max,
+    }
 }
 
 fn first_addr(

@@ -29,7 +29,7 @@ pub mod wire;
 pub use stats::{NetStats, TlsStats};
 pub use tls::TlsSlot;
 
-pub use config::{Limits, Listener, NetConfig};
+pub use config::{ConnectionLimits, Limits, Listener, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
     Admission, BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request,

@@ -281,9 +281,11 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Memory for the keys of what is being compacted, in all threads together; 24 bytes a key."),
     row("log.cleaner.io.max.bytes.per.second", Kind::Double, "1.7976931348623157E308")
         .range(Range::Real(1.0, f64::MAX))
+        .dynamic()
         .doc("How fast each compaction thread may read."),
     row("log.cleaner.backoff.ms", Kind::Long, "15000")
         .min(0)
+        .dynamic()
         .doc("How often it is looked for something to compact."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)
@@ -317,6 +319,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     // Producers.
     row("producer.id.expiration.ms", Kind::Int, "86400000")
         .min(1)
+        .dynamic()
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
@@ -390,9 +393,11 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Bytes of requests in flight beyond which sockets are no longer read; -1 stands for the default."),
     row("max.connections", Kind::Int, "20000")
         .min(0)
+        .dynamic()
         .doc("Connections open at a time; fewer where the limit of open files asks for it."),
     row("max.connections.per.ip", Kind::Int, "15000")
         .min(0)
+        .dynamic()
         .doc("Connections open at a time from one address."),
     unset("max.connections.per.ip.overrides", Kind::List)
         .doc("Connections open at a time from certain addresses, as host:count separated by commas."),
@@ -410,6 +415,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("How long each of those samples is."),
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
+        .dynamic()
         .doc("Connections accepted per second; the others wait."),
     row("connections.max.idle.ms", Kind::Long, "600000")
         .min(1)
