@@ -27,7 +27,7 @@ rpm_there() {
     local status=0
     guest rpm "$@" >"$WORK/rpm-said" 2>&1 || status=$?
     cat "$WORK/rpm-said"
-    [ "$status" -eq 0 ] && ! grep -vE '^rpm: |^Creating (user|group) |^warning: .*\.rpm(new|save)$' "$WORK/rpm-said"
+    [ "$status" -eq 0 ] && ! grep -vE '^rpm: |^Creating (user|group) |^Removed "|^warning: .*\.rpm(new|save)$' "$WORK/rpm-said"
 }
 guest() { nsenter -t "$INIT" -a /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"; }
 # kcat of this machine at the broker in there.
@@ -66,14 +66,14 @@ SPEC
         cp "$folder"/RPMS/*/system-1-1.*.rpm "$ROOT/root/system.rpm" && guest rpm -i /root/system.rpm
 }
 
-# The same package under a later version, with a line more in its configuration.
+# The same package under a later version, with a line more in its configuration: from a tree that differs in these.
 next_rpm() {
-    local staged=packaging/.stage/server.properties tools=${CARGO_TARGET_DIR:-target}/packaging-tools/bin done=0
-    cp "$staged" "$WORK/staged" && echo '# a later default' >>"$staged"
-    echo 'version = "9.9.9"' >"$WORK/later.toml"
-    "$tools/cargo-generate-rpm" generate-rpm --metadata-overwrite="$WORK/later.toml" --output "$ROOT/root/next.rpm" || done=1
-    cp "$WORK/staged" "$staged"
-    return "$done"
+    local later=$WORK/later tools
+    tools=$(realpath "${CARGO_TARGET_DIR:-target}/packaging-tools/bin")
+    mkdir "$later" && ln -s "$PWD"/* "$later/" && rm "$later/packaging" "$later/Cargo.toml" && cp -r packaging "$later/packaging" &&
+        sed 's/^version = "0.*"$/version = "9.9.9"/' Cargo.toml >"$later/Cargo.toml" &&
+        echo '# a later default' >>"$later/packaging/.stage/server.properties" &&
+        (cd "$later" && "$tools/cargo-generate-rpm" generate-rpm --output "$ROOT/root/next.rpm")
 }
 
 life_of_the_rpm() {
