@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""How large the binary and the packages are, how long a start takes, and what an idle broker holds in memory, with no, 1,000
-and 10,000 partitions that each have a record.
+"""How large the binary and the packages are, how long a start takes, what an idle broker holds in memory and uses of a core,
+and what a scrape of /metrics costs, with no, 1,000 and 10,000 partitions that each have a record.
 
-    benches/start.py [BINARY]           needs kcat; prints a table in Markdown
+    benches/start.py [BINARY]           needs kcat; prints two tables in Markdown; about five minutes
+
+Times of a start are those of the clock, from the call to the first answer; those of the broker at rest and of a scrape are
+times of the processor, which others that run beside it change less.
 """
 import os
 import pathlib
@@ -14,12 +17,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
 BINARY = sys.argv[1] if len(sys.argv) > 1 else str(pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE / "target")) / "release/seawall")
 # ApiVersions version 0, without a client id: the first thing that every client asks.
 HELLO = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 DEADLINE = 120.0
+# What is waited for after a start before the broker counts as idle: a checkpoint is written 30 s after the last record.
+REST_S, IDLE_S, SCRAPES = 40, 30, 50
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def free_port():
@@ -41,9 +48,9 @@ def answers(port, until):
 
 
 class Broker:
-    def __init__(self, data):
-        self.port = free_port()
-        settings = ["admin.listener=", "num.partitions=1000", "log.retention.ms=-1"]
+    def __init__(self, data, *more):
+        self.port, self.admin = free_port(), free_port()
+        settings = [f"admin.listener=127.0.0.1:{self.admin}", "num.partitions=1000", "log.retention.ms=-1", *more]
         words = [w for s in settings for w in ("--set", s)]
         begun = time.monotonic()
         self.process = subprocess.Popen(
@@ -55,6 +62,26 @@ class Broker:
     def memory_mib(self):
         lines = pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) / 1024
+
+    def processor_s(self):
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def idle_percent(self):
+        """What it uses of one core while nobody asks anything."""
+        time.sleep(REST_S)
+        before, begun = self.processor_s(), time.monotonic()
+        time.sleep(IDLE_S)
+        return (self.processor_s() - before) / (time.monotonic() - begun) * 100
+
+    def scrape(self):
+        """The size of the page in bytes, and what one costs of a core."""
+        page = b""
+        before = self.processor_s()
+        for _ in range(SCRAPES):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/metrics", timeout=DEADLINE) as answer:
+                page = answer.read()
+        return len(page), (self.processor_s() - before) / SCRAPES * 1000
 
     def end(self, sig):
         self.process.send_signal(sig)
@@ -78,13 +105,21 @@ def measure(topics):
         broker = Broker(data)
         fill(broker, topics)
         logs = sum(1 for _ in pathlib.Path(data).glob("t*/*/*.log"))
-        broker.end(signal.SIGTERM)
+        # Nothing has synced what was acknowledged with acks=1: the start does, file by file.
+        broker.end(signal.SIGKILL)
+        unsynced = Broker(data)
+        unsynced.end(signal.SIGTERM)
         clean = Broker(data)
-        memory = clean.memory_mib()
+        memory, idle = clean.memory_mib(), clean.idle_percent()
         clean.end(signal.SIGKILL)
-        killed = Broker(data)
+        # Whatever is left out or not: every partition is told one by one, and then none is.
+        killed = Broker(data, "metrics.series.max=1000000")
+        told = killed.scrape()
         killed.end(signal.SIGTERM)
-        return logs, clean.start_ms, killed.start_ms, memory
+        short = Broker(data, "metrics.series.max=0")
+        left_out = short.scrape()
+        short.end(signal.SIGTERM)
+        return (logs, f"{clean.start_ms:.0f} ms", f"{killed.start_ms:.0f} ms", f"{unsynced.start_ms:.0f} ms", f"{memory:.0f} MiB", f"{idle:.2f} %"), (told, left_out)
     finally:
         shutil.rmtree(data)
 
@@ -98,10 +133,15 @@ def sizes():
 
 def main():
     sizes()
-    print("\n| partitions | files with records | start after a clean stop | start after kill -9 | resident, idle |\n|---|---|---|---|---|")
+    print("\n| partitions | files with records | start after a clean stop | start after kill -9, idle | start after kill -9, just written | resident, idle | of a core, idle |\n|---|---|---|---|---|---|---|")
+    scrapes = []
     for topics in (0, 1, 10):
-        logs, clean, killed, memory = measure(topics)
-        print(f"| {topics * 1000:,} | {logs:,} | {clean:.0f} ms | {killed:.0f} ms | {memory:.0f} MiB |", flush=True)
+        row, scrape = measure(topics)
+        print(f"| {topics * 1000:,} | {' | '.join(map(str, row))} |", flush=True)
+        scrapes.append((topics, scrape))
+    print("\n| partitions | page | processor time of a scrape | page without them | processor time |\n|---|---|---|---|---|")
+    for topics, ((size, ms), (short, short_ms)) in scrapes:
+        print(f"| {topics * 1000:,} | {size / 1e6:.2f} MB | {ms:.1f} ms | {short / 1e6:.2f} MB | {short_ms:.1f} ms |")
 
 
 main()

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use reload::Live;
 use seawall_committer::{Call, InFlight, Watchdog};
 use seawall_storage::ProducerId;
 
@@ -116,6 +117,7 @@ pub struct Broker {
     producers_checked_ms: AtomicI64,
     retained_at: Mutex<Instant>,
     cleaned_at: Mutex<Instant>,
+    live: Arc<Live>,
     /// Host and port for clients, by listener.
     endpoints: Vec<(String, u16)>,
 }
@@ -135,6 +137,7 @@ impl Broker {
         stop: Arc<StopSignal>,
         startup: &Arc<Startup>,
     ) -> Result<Arc<Self>, OpenError> {
+        let live = Live::new(&config);
         let options = ClusterOptions::new(&config, stop, Arc::new(lost));
         let mut cluster = Cluster::open(&options).map_err(OpenError::Cluster)?;
         for finding in &cluster.findings {
@@ -194,6 +197,7 @@ impl Broker {
             producers_checked_ms: AtomicI64::new(now().get()),
             retained_at: Mutex::new(Instant::now()),
             cleaned_at: Mutex::new(Instant::now()),
+            live,
             endpoints,
         });
         broker.open_topics(startup);
@@ -348,7 +352,7 @@ impl Broker {
 
     /// Every `log.cleaner.backoff.ms`, unless the last round is not over.
     fn compact_if_due(&self) {
-        if is_due(&self.cleaned_at, self.config.cleaner_backoff_ms) {
+        if is_due(&self.cleaned_at, self.live.cleaner_backoff_ms()) {
             for dir in self.dirs.iter().flatten() {
                 let compacted = self.partitions_on(dir, Partition::is_compacted);
                 dir.cleaner.round(compacted);

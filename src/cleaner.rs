@@ -57,6 +57,8 @@ pub struct CleanerCounts {
 /// See the module.
 pub struct Cleaner {
     config: CleanerConfig,
+    /// The bits of `bytes_per_second` as it is now.
+    pace: AtomicU64,
     pool: Arc<Workers>,
     /// Partitions of the round under way that are not done; C1.
     busy: AtomicUsize,
@@ -76,6 +78,7 @@ impl Cleaner {
         let (stop, stopped) = bounded(0);
         Ok(Arc::new(Self {
             config,
+            pace: AtomicU64::new(config.bytes_per_second.to_bits()),
             pool: Workers::start(&format!("compact-{dir}"), config.threads)?,
             busy: AtomicUsize::new(0),
             looking: AtomicBool::new(false),
@@ -88,6 +91,12 @@ impl Cleaner {
     /// Memory of one map of keys.
     pub fn map_bytes_max(&self) -> u64 {
         self.config.map_bytes_max
+    }
+
+    /// Passes that begin from now on may read so fast, each.
+    pub fn set_pace(&self, bytes_per_second: f64) {
+        self.pace
+            .store(bytes_per_second.to_bits(), Ordering::Relaxed);
     }
 
     /// Begins a round over these partitions, unless one is under way (C1).
@@ -128,7 +137,7 @@ impl Cleaner {
     /// A pass read so much as its throttle says; `Err` when it shall end.
     pub fn pace(&self) -> Pace {
         Pace {
-            bytes_per_second: self.config.bytes_per_second,
+            bytes_per_second: f64::from_bits(self.pace.load(Ordering::Relaxed)),
             started: Instant::now(),
             bytes: 0.0,
             stopped: self.stopped.clone(),

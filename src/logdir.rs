@@ -225,6 +225,11 @@ impl LogDir {
         self.claim.set_well(none);
     }
 
+    /// How many partitions have stalled or failed and are not well again.
+    pub fn unwell(&self) -> u64 {
+        self.unwell.load(Ordering::Acquire) as u64
+    }
+
     /// Recovery found bytes behind a log's end. Until the first append hides
     /// them, a start may find a valid batch among them, which is no corruption:
     /// this broker never says that the dir is `recovered` (DESIGN 7).

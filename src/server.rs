@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use seawall_net::{BoundServer, Limits, Listener, ListenerLimits, NetConfig, Server, StartError};
+use seawall_net::{
+    BoundServer, ConnectionLimits, Limits, Listener, ListenerLimits, NetConfig, Server, StartError,
+};
 
 use crate::admin::{AdminHttp, BoundAdmin};
 use crate::api::KafkaService;
@@ -195,7 +197,8 @@ impl Serving {
     /// runs takes what is its own here, and nothing may fail any more.
     pub fn take_over(&self, config: &Config) {
         self.broker.doors.read_again();
-        let restart = self.broker.take_settings(&config.settings);
+        self.server.limit_connections(&connection_limits(config));
+        let restart = self.broker.take_settings(config);
         if !restart.is_empty() {
             log::warn!("changed, and waits for a restart: {}", restart.join(", "));
         }
@@ -293,6 +296,7 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
     let idle = Duration::from_millis(config.connections_idle_max_ms);
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let connections = connection_limits(config);
     Ok(NetConfig {
         threads: config.network_threads,
         listeners,
@@ -301,15 +305,15 @@ fn net_config(config: &Config, doors: &Doors) -> Result<NetConfig, ServeError> {
             frame_bytes_max: count(config.request_bytes_max),
             frames_in_flight_bytes_max: bytes(config.queued_request_bytes_max),
             frames_in_flight_bytes_max_before_login: bytes(config.queued_request_bytes_max / 8),
-            connections_max: count(config.connections_max),
-            connections_per_address_max: count(config.connections_per_ip_max),
+            connections_max: connections.total,
+            connections_per_address_max: connections.per_address,
             connections_by_address: config
                 .access
                 .connections_by_ip
                 .iter()
                 .map(|(ip, max)| (*ip, count(*max)))
                 .collect(),
-            connections_per_second_max: config.connection_rate_max,
+            connections_per_second_max: connections.per_second,
             by_listener: config
                 .listeners
                 .iter()
@@ -328,6 +332,15 @@ fn listener_limits(config: &Config, listener: &str) -> ListenerLimits {
     ListenerLimits {
         connections_max: own("max.connections").and_then(|max| usize::try_from(max).ok()),
         connections_per_second_max: own("max.connection.creation.rate"),
+    }
+}
+
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let count = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    ConnectionLimits {
+        total: count(config.connections_max),
+        per_address: count(config.connections_per_ip_max),
+        per_second: config.connection_rate_max,
     }
 }
 

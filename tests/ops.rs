@@ -5,6 +5,7 @@
 
 mod ops {
     mod command_line;
+    mod credentials;
     mod logs;
     mod metrics;
     mod notify;

@@ -220,6 +220,7 @@ impl Acceptor {
 
     fn accept_from(&mut self, listener: usize, now: Instant, admit: Admit<'_>) -> Stop {
         for _ in 0..ACCEPTS_PER_TURN {
+            self.rate.set(self.counts.per_second_max());
             if let Err(stop) = self.permit(listener, now) {
                 return stop;
             }

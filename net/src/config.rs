@@ -36,6 +36,29 @@ pub struct NetConfig {
     pub listeners: Vec<Listener>,
 }
 
+/// How many connections there may be: what can change while they are served.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// See [`Limits::connections_max`].
+    pub total: usize,
+    /// See [`Limits::connections_per_address_max`].
+    pub per_address: usize,
+    /// See [`Limits::connections_per_second_max`].
+    pub per_second: u32,
+}
+
+impl Limits {
+    /// Those of them that are about the number of connections.
+    #[must_use]
+    pub fn connections(&self) -> ConnectionLimits {
+        ConnectionLimits {
+            total: self.connections_max,
+            per_address: self.connections_per_address_max,
+            per_second: self.connections_per_second_max,
+        }
+    }
+}
+
 /// Every bound of the network side. Defaults are those of [`Limits::default`].
 #[derive(Clone, Debug)]
 pub struct Limits {

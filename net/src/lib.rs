@@ -35,7 +35,7 @@ pub use spin::Spin;
 pub use stats::{NetStats, TlsStats};
 pub use tls::TlsSlot;
 
-pub use config::{Limits, Listener, ListenerLimits, NetConfig};
+pub use config::{ConnectionLimits, Limits, Listener, ListenerLimits, NetConfig};
 pub use server::{BoundServer, Drained, Server, StartError, Watch};
 pub use service::{
     Admission, BARE_KEY, Class, CloseReason, ConnId, ConnInfo, Flow, ReplySlot, Request, Service,

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::Limits;
+use crate::config::{ConnectionLimits, Limits};
 
 /// Which limit a connection ran into.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -23,8 +24,11 @@ pub(crate) enum Full {
 /// Connections counted in total, by address and by listener.
 #[derive(Debug)]
 pub(crate) struct Counts {
-    total_max: usize,
-    per_address_max: usize,
+    /// What descriptors allow, whatever is asked for.
+    ceiling: usize,
+    total_max: AtomicUsize,
+    per_address_max: AtomicUsize,
+    per_second_max: AtomicU32,
     by_address_max: HashMap<IpAddr, usize>,
     held: Mutex<Held>,
 }
@@ -40,17 +44,35 @@ impl Counts {
     /// `descriptors` is the process's soft limit.
     pub(crate) fn new(limits: &Limits, descriptors: usize) -> Arc<Self> {
         let reserved = limits.descriptors_reserved.min(descriptors / 2);
-        Arc::new(Self {
-            total_max: limits.connections_max.min(descriptors - reserved),
-            per_address_max: limits.connections_per_address_max,
+        let counts = Self {
+            ceiling: descriptors - reserved,
+            total_max: AtomicUsize::new(0),
+            per_address_max: AtomicUsize::new(0),
+            per_second_max: AtomicU32::new(0),
             by_address_max: limits.connections_by_address.clone(),
             held: Mutex::new(Held::default()),
-        })
+        };
+        counts.limit(&limits.connections());
+        Arc::new(counts)
+    }
+
+    /// Other limits hold for connections that come from now on.
+    pub(crate) fn limit(&self, to: &ConnectionLimits) {
+        let total = to.total.min(self.ceiling);
+        self.total_max.store(total, Ordering::Relaxed);
+        self.per_address_max
+            .store(to.per_address, Ordering::Relaxed);
+        self.per_second_max.store(to.per_second, Ordering::Relaxed);
+    }
+
+    /// How many may be accepted in a second.
+    pub(crate) fn per_second_max(&self) -> u32 {
+        self.per_second_max.load(Ordering::Relaxed)
     }
 
     /// The limit in force, after the reserve of descriptors.
     pub(crate) fn total_max(&self) -> usize {
-        self.total_max
+        self.total_max.load(Ordering::Relaxed)
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -68,11 +90,11 @@ impl Counts {
         let address = address.to_canonical();
         let own_max = self.by_address_max.get(&address).copied();
         let mut held = self.held.lock();
-        if held.total >= self.total_max {
+        if held.total >= self.total_max() {
             return Err(Full::Total);
         }
         let of_address = held.by_address.get(&address).copied().unwrap_or(0);
-        if of_address >= own_max.unwrap_or(self.per_address_max) {
+        if of_address >= own_max.unwrap_or_else(|| self.per_address_max.load(Ordering::Relaxed)) {
             return Err(Full::Address);
         }
         held.total += 1;
@@ -125,6 +147,12 @@ impl Rate {
             tokens: per_second.max(1),
             filled_at: now,
         }
+    }
+
+    /// Another pace from now on; nothing happens if it is the same.
+    pub(crate) fn set(&mut self, per_second: u32) {
+        self.per_second = per_second.max(1);
+        self.tokens = self.tokens.min(self.per_second);
     }
 
     /// Takes a token, or says when to come again.
@@ -243,6 +271,31 @@ mod tests {
         );
         assert_eq!(counts.enter(a, 0).unwrap_err(), Full::Address);
         assert_eq!(counts.enter(b, 0).unwrap_err(), Full::Address);
+    }
+
+    #[test]
+    fn other_limits_hold_for_those_who_come_later() {
+        let counts = counts(2, 2, 1_024);
+        let a: IpAddr = [127, 0, 0, 1].into();
+        let limit = |total, per_address| {
+            counts.limit(&ConnectionLimits {
+                total,
+                per_address,
+                per_second: 1,
+            });
+        };
+        let _held = (counts.enter(a, 0).unwrap(), counts.enter(a, 0).unwrap());
+        limit(1, 9);
+        assert_eq!(counts.enter(a, 0).unwrap_err(), Full::Total, "those stay");
+        limit(9, 1);
+        assert_eq!(counts.enter(a, 0).unwrap_err(), Full::Address);
+        limit(10_000, 9);
+        assert!(counts.enter(a, 0).is_ok());
+        assert_eq!(counts.total_max(), 924, "what descriptors allow");
+        let start = Instant::now();
+        let mut rate = Rate::new(10, start);
+        rate.set(1);
+        assert!(rate.take(start).is_ok() && rate.take(start).is_err());
     }
 
     #[test]

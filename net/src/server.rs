@@ -19,7 +19,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::acceptor::Acceptor;
 use crate::budget::Budgets;
-use crate::config::{Listener, NetConfig};
+use crate::config::{ConnectionLimits, Listener, NetConfig};
 use crate::event_loop::{Common, EventLoop, FIRST_LISTENER, WAKER};
 use crate::mailbox::{Mailbox, Message};
 use crate::pipes::Pipes;
@@ -186,6 +186,11 @@ impl Server {
     #[must_use]
     pub fn connections_max(&self) -> usize {
         self.watch.counts.total_max()
+    }
+
+    /// Other limits for connections that come from now on; those that are there stay.
+    pub fn limit_connections(&self, to: &ConnectionLimits) {
+        self.watch.counts.limit(to);
     }
 
     /// Counters and gauges.

@@ -1,9 +1,14 @@
 //! Kafka's error codes, once.
 //!
-//! Owns: the numbers and names, and how often each was told. A test compares them with the Java client's
-//! `org.apache.kafka.common.protocol.Errors`; they are typed nowhere else.
+//! Owns: the numbers and names, and how often each was told, by the API that told it. A test compares them with the Java
+//! client's `org.apache.kafka.common.protocol.Errors`; they are typed nowhere else.
+//!
+//! Each API has its file, in which its answers are filled: who asks for a number is known by where it asks.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Api, TABLE};
 
 macro_rules! codes {
     ($($variant:ident = $code:literal, $name:literal;)*) => {
@@ -19,10 +24,11 @@ macro_rules! codes {
         impl ErrorCode {
             /// The number on the wire. Whoever asks for it fills an answer: an error counts as told.
             #[must_use]
+            #[track_caller]
             pub fn code(self) -> i16 {
                 let code = self as i16;
                 if self != Self::None {
-                    tell(code);
+                    tell(Location::caller().file(), code);
                 }
                 code
             }
@@ -36,28 +42,59 @@ macro_rules! codes {
             }
         }
 
-        /// Errors told to clients since the start: every name that was told, and how often.
-        pub fn answered() -> impl Iterator<Item = (&'static str, u64)> {
-            [$(($code, $name),)*].into_iter().filter_map(|(code, name): (i16, _)| {
-                let told = TOLD.get(place(code))?.load(Ordering::Relaxed);
-                (told > 0).then_some((name, told))
-            })
-        }
+        /// Every number and its name.
+        const NAMES: &[(i16, &str)] = &[$(($code, $name),)*];
     };
 }
 
 /// How often each code was told, by [`place`].
-static TOLD: [AtomicU64; 160] = [const { AtomicU64::new(0) }; 160];
+pub struct Told([AtomicU64; 160]);
+
+impl Told {
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; 160])
+    }
+
+    /// The names of those that were told at all, and how often.
+    fn each(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        NAMES.iter().filter_map(|&(code, name)| {
+            let told = self.0.get(place(code))?.load(Ordering::Relaxed);
+            (told > 0).then_some((name, told))
+        })
+    }
+}
+
+/// What no API told.
+static ELSEWHERE: Told = Told::new();
+
+/// API, error and how often, for each error that was told at all.
+pub fn answered() -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let all = TABLE.iter().map(|api| (api.name, &api.errors));
+    let all = all.chain([("other", &ELSEWHERE)]);
+    all.flat_map(|(api, told)| told.each().map(move |(code, count)| (api, code, count)))
+}
 
 /// The lowest code is -1.
 fn place(code: i16) -> usize {
     usize::try_from(i32::from(code) + 1).unwrap_or(0)
 }
 
-fn tell(code: i16) {
-    if let Some(told) = TOLD.get(place(code)) {
+fn tell(file: &str, code: i16) {
+    let told = api_of(file).map_or(&ELSEWHERE, |api| &api.errors);
+    if let Some(told) = told.0.get(place(code)) {
         told.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// The API whose file that is: `src/api/offset_fetch.rs`, or one in `src/api/fetch/`.
+fn api_of(file: &str) -> Option<&'static Api> {
+    let (_, inside) = file.rsplit_once("src/api/")?;
+    let stem = inside.split(['/', '.']).next()?;
+    let same = |name: &str| {
+        let letters = stem.bytes().filter(|byte| *byte != b'_');
+        letters.eq(name.bytes().map(|byte| byte.to_ascii_lowercase()))
+    };
+    TABLE.iter().find(|api| same(api.name))
 }
 
 codes! {
@@ -207,13 +244,28 @@ mod tests {
 
     #[test]
     fn an_error_counts_when_its_number_is_told_and_success_does_not() {
-        let told = |name| answered().find(|row| row.0 == name).map(|row| row.1);
-        let before = told("STREAMS_TOPOLOGY_FENCED").unwrap_or(0);
+        let told = |name| answered().find(|row| row.1 == name);
+        let before = told("STREAMS_TOPOLOGY_FENCED").map_or(0, |row| row.2);
         assert_eq!(ErrorCode::StreamsTopologyFenced.code(), 132);
-        assert_eq!(told("STREAMS_TOPOLOGY_FENCED"), Some(before + 1));
+        // This file is no API's.
+        let expected = ("other", "STREAMS_TOPOLOGY_FENCED", before + 1);
+        assert_eq!(told("STREAMS_TOPOLOGY_FENCED"), Some(expected));
         assert_eq!(ErrorCode::None.code(), 0);
         assert_eq!(told("NONE"), None);
         let last = ErrorCode::ControllerIdNotRegistered as i16;
-        assert!(place(last) < TOLD.len() && place(-1) == 0);
+        assert!(place(last) < ELSEWHERE.0.len() && place(-1) == 0);
+    }
+
+    #[test]
+    fn an_error_is_told_by_the_api_whose_file_tells_it() {
+        for (file, name) in [
+            ("src/api/offset_fetch.rs", Some("OffsetFetch")),
+            ("/build/src/api/fetch/read.rs", Some("Fetch")),
+            ("src/api/fetch.rs", Some("Fetch")),
+            ("src/api/gather.rs", None),
+            ("src/offset_fetch.rs", None),
+        ] {
+            assert_eq!(api_of(file).map(|api| api.name), name, "{file}");
+        }
     }
 }

@@ -110,6 +110,8 @@ pub struct Api {
     handle: fn(Call<'_>) -> Flow,
     /// Requests started since the start of the process.
     pub requests: AtomicU64,
+    /// Errors it told.
+    pub errors: codes::Told,
 }
 
 /// State of one connection.
@@ -148,6 +150,7 @@ const fn api(
         gate: gates::of(key),
         handle,
         requests: AtomicU64::new(0),
+        errors: codes::Told::new(),
     }
 }
 

@@ -137,7 +137,7 @@ impl Broker {
         match Partition::open(
             dir,
             what,
-            &partition_config(&entry.config, self.config.producer_id_expiration_ms),
+            &partition_config(&entry.config, self.live.producer_expiry_ms()),
             progress,
         ) {
             Ok(partition) => Slot::Open(partition),
@@ -165,7 +165,7 @@ impl Broker {
         match Partition::open(
             dir,
             what,
-            &partition_config(&entry.config, self.config.producer_id_expiration_ms),
+            &partition_config(&entry.config, self.live.producer_expiry_ms()),
             &|_| {},
         ) {
             Ok(partition) => Slot::Open(partition),
@@ -317,8 +317,8 @@ impl Broker {
         &self,
         topic: &Arc<Topic>,
     ) -> impl FnOnce() -> PartitionConfig + use<> {
-        let (topic, expiry_ms) = (Arc::clone(topic), self.config.producer_id_expiration_ms);
-        move || partition_config(&topic.config.load(), expiry_ms)
+        let (topic, live) = (Arc::clone(topic), Arc::clone(&self.live));
+        move || partition_config(&topic.config.load(), live.producer_expiry_ms())
     }
 
     /// Adds partitions up to a total; they can be used when this returns.

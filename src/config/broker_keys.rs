@@ -66,6 +66,8 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .min(0)
         .ours()
         .doc("Partitions, and committed offsets of groups, that /metrics tells one by one. With more partitions only those that are not well are told so."),
+    row("config.providers", Kind::List, "")
+        .doc("Further names of config providers, each with config.providers.<name>.class. Without any, a value may hold ${env:NAME}, ${directory:/path:file}, which is what stands in that file, and ${file:/path/of.properties:key}."),
     // Encryption and logins. Each of these may stand behind listener.name.<listener>. as well.
     row("ssl.keystore.type", Kind::String, "PEM")
         .per_listener()
@@ -279,9 +281,11 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
         .doc("Memory for the keys of what is being compacted, in all threads together; 24 bytes a key."),
     row("log.cleaner.io.max.bytes.per.second", Kind::Double, "1.7976931348623157E308")
         .range(Range::Real(1.0, f64::MAX))
+        .dynamic()
         .doc("How fast each compaction thread may read."),
     row("log.cleaner.backoff.ms", Kind::Long, "15000")
         .min(0)
+        .dynamic()
         .doc("How often it is looked for something to compact."),
     row("log.cleaner.delete.retention.ms", Kind::Long, "86400000")
         .min(0)
@@ -315,6 +319,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     // Producers.
     row("producer.id.expiration.ms", Kind::Int, "86400000")
         .min(1)
+        .dynamic()
         .doc("How long the sequence of a silent idempotent producer is remembered."),
     row("transactional.id.expiration.ms", Kind::Int, "604800000")
         .min(1)
@@ -389,9 +394,11 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("max.connections", Kind::Int, "20000")
         .min(0)
         .per_listener()
+        .dynamic()
         .doc("Connections open at a time; fewer where the limit of open files asks for it. listener.name.<listener>.max.connections bounds one listener besides: who comes beyond that waits until another leaves."),
     row("max.connections.per.ip", Kind::Int, "15000")
         .min(0)
+        .dynamic()
         .doc("Connections open at a time from one address."),
     unset("max.connections.per.ip.overrides", Kind::List)
         .doc("Connections open at a time from certain addresses, as host:count separated by commas."),
@@ -410,6 +417,7 @@ pub(crate) static BROKER_KEYS: &[KeySpec] = &[
     row("max.connection.creation.rate", Kind::Int, "10000")
         .min(0)
         .per_listener()
+        .dynamic()
         .doc("Connections accepted per second; the others wait. listener.name.<listener>.max.connection.creation.rate bounds one listener besides."),
     row("connections.max.idle.ms", Kind::Long, "600000")
         .min(1)

@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, and where it stands.
 use super::properties::BadEscape;
+use super::providers::ReferenceError;
 use super::settings::broker_key;
 use super::spec::ValueError;
 use std::fmt;
@@ -88,6 +89,15 @@ pub(crate) enum Fault {
         /// What is wrong and what would be right.
         why: &'static str,
     },
+    /// A value stands elsewhere (`${provider:...}`), and is not there.
+    Reference {
+        /// The key.
+        key: String,
+        /// As it is written.
+        reference: String,
+        /// Why it leads nowhere.
+        error: ReferenceError,
+    },
     /// The line is not in the format of a properties file.
     BadEscape(BadEscape),
     /// `--set` without `=`.
@@ -120,6 +130,7 @@ impl Fault {
             Fault::Refused { key, .. } => {
                 format!("correct it; `seawall config default` says what {key} is")
             }
+            Fault::Reference { error, .. } => error.way_out().to_owned(),
             Fault::BadEscape(_) => {
                 "write \\\\ for a backslash, or \\u and four hexadecimal digits".to_owned()
             }
@@ -160,6 +171,11 @@ impl fmt::Display for Fault {
                 error,
             } => write!(f, "{key}: {error}"),
             Fault::Refused { key, value, why } => write!(f, "{key}={value}: {why}"),
+            Fault::Reference {
+                key,
+                reference,
+                error,
+            } => write!(f, "{key}={reference}: {error}"),
             Fault::BadEscape(error) => write!(f, "{error}"),
             Fault::NoEquals(text) => write!(f, "'{text}' is not of the form key=value"),
         }

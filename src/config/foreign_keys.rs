@@ -19,7 +19,6 @@ pub(crate) static FOREIGN_KEYS: &[&str] = &[
     "compression.gzip.level",
     "compression.lz4.level",
     "compression.zstd.level",
-    "config.providers",
     "controlled.shutdown.enable",
     "controller.performance.always.log.threshold.ms",
     "controller.performance.sample.period.ms",

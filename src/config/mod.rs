@@ -14,6 +14,7 @@ mod foreign_keys;
 mod listeners;
 mod manual;
 mod properties;
+mod providers;
 mod security;
 mod settings;
 mod spec;
@@ -26,6 +27,7 @@ pub(crate) use describe::{ConfigEntry, describe_broker, describe_topic};
 pub(crate) use error::{ConfigError, Fault, Origin, Problem};
 pub(crate) use listeners::{Advertised, Listener};
 pub(crate) use manual::manual;
+use providers::Unresolved;
 pub(crate) use security::{
     ClientAuth, ListenerSecurity, Mechanism, Oauth, Pem, Sasl, Tls, TlsVersion,
 };
@@ -162,17 +164,30 @@ pub(crate) struct Config {
 impl Config {
     /// Loads the file if there is one, lets the command line win, and checks everything.
     pub(crate) fn load(line: &CommandLine) -> Result<Config, ConfigError> {
+        Config::load_with(line, Unresolved::Refused)
+    }
+
+    /// As `load`, for programs beside a broker: what only its own unit can see, as credentials, is not asked for.
+    pub(crate) fn load_for_tool(line: &CommandLine) -> Result<Config, ConfigError> {
+        Config::load_with(line, Unresolved::Left)
+    }
+
+    fn load_with(line: &CommandLine, unresolved: Unresolved) -> Result<Config, ConfigError> {
         let mut raw = match &line.file {
             Some(path) => settings::read_file(path)?,
             None => Vec::new(),
         };
         raw.extend(line.raw()?);
-        let (settings, mut problems) = Settings::checked(raw);
+        let (raw, mut problems) = providers::resolve(raw, unresolved);
+        // What is not there would only be missed once more.
+        let complete = problems.is_empty();
+        let (settings, more) = Settings::checked(raw);
+        problems.extend(more);
         // What is right is looked at as a whole in any case, so that all problems are told at once.
         match Config::from_settings(settings) {
             Ok(config) if problems.is_empty() => return Ok(config),
-            Ok(_) => {}
-            Err(more) => problems.extend(more),
+            Err(more) if complete => problems.extend(more),
+            Ok(_) | Err(_) => {}
         }
         Err(ConfigError::Problems(problems))
     }
@@ -243,6 +258,7 @@ impl CommandLine {
             raw.push(RawSetting {
                 key: key.to_owned(),
                 value,
+                hidden: false,
                 origin: Origin::CommandLine(option),
             });
         };

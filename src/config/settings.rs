@@ -13,7 +13,7 @@ use super::properties;
 use super::spec::{Effect, KeySpec, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,6 +50,8 @@ pub(crate) struct RawSetting {
     pub(crate) key: String,
     /// The value as given.
     pub(crate) value: String,
+    /// Whether messages may not show the value.
+    pub(crate) hidden: bool,
     /// Where.
     pub(crate) origin: Origin,
 }
@@ -79,7 +81,7 @@ fn checked(spec: &'static KeySpec, raw: &RawSetting) -> Result<(String, Value), 
         Ok(value) => Ok((text, value)),
         Err(error) => Err(Fault::BadValue {
             key: spec.name,
-            value: (!spec.is_sensitive()).then_some(text),
+            value: (!spec.is_sensitive() && !raw.hidden).then_some(text),
             error,
         }),
     }
@@ -91,17 +93,12 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<RawSetting>, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if u64::try_from(bytes.len()).is_ok_and(|len| len > FILE_BYTES_MAX) {
+    let Some(bytes) = read_bounded(path).map_err(unreadable)? else {
         return Err(ConfigError::TooLarge {
             path: path.to_owned(),
             limit: FILE_BYTES_MAX,
         });
-    }
+    };
     let shared: Arc<Path> = path.into();
     let at = |line| Origin::File {
         path: Arc::clone(&shared),
@@ -118,8 +115,18 @@ pub(crate) fn read_file(path: &Path) -> Result<Vec<RawSetting>, ConfigError> {
         origin: at(e.line),
         key: e.key,
         value: e.value,
+        hidden: false,
     };
     Ok(entries.into_iter().map(raw).collect())
+}
+
+/// The bytes of a file; `None` for one with more than `FILE_BYTES_MAX`.
+pub(super) fn read_bounded(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    let file = File::open(path)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let fits = u64::try_from(bytes.len()).is_ok_and(|len| len <= FILE_BYTES_MAX);
+    Ok(fits.then_some(bytes))
 }
 
 impl Settings {
@@ -327,6 +334,7 @@ mod tests {
         let one = |&(key, value): &(&str, &str)| RawSetting {
             key: key.to_owned(),
             value: value.to_owned(),
+            hidden: false,
             origin: Origin::CommandLine("--set"),
         };
         pairs.iter().map(one).collect()
@@ -396,14 +404,23 @@ mod tests {
 
     #[test]
     fn what_is_marked_as_dynamic_is_taken_over_while_the_broker_runs() {
-        // `Broker::take_settings` hands on the defaults of topics and the level of the log, and nothing else.
+        // A reload hands on the defaults of topics and these, and nothing else.
+        const OTHERS: [&str; 7] = [
+            LOG_LEVEL,
+            "log.cleaner.backoff.ms",
+            "log.cleaner.io.max.bytes.per.second",
+            "max.connection.creation.rate",
+            "max.connections",
+            "max.connections.per.ip",
+            "producer.id.expiration.ms",
+        ];
         let is_default = |name| {
             let of = |topic: &KeySpec| topic.synonyms.iter().any(|s| s.name == name);
             TOPIC_KEYS.iter().any(of)
         };
         for spec in BROKER_KEYS.iter().filter(|spec| spec.dynamic) {
             let name = spec.name;
-            assert!(name == LOG_LEVEL || is_default(name), "{name}");
+            assert!(OTHERS.contains(&name) || is_default(name), "{name}");
         }
     }
 

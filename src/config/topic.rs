@@ -306,6 +306,7 @@ mod tests {
         let one = |&(key, value): &(&str, &str)| RawSetting {
             key: key.to_owned(),
             value: value.to_owned(),
+            hidden: false,
             origin: Origin::CommandLine("--set"),
         };
         Settings::from_raw(pairs.iter().map(one).collect()).unwrap()

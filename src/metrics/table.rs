@@ -90,8 +90,8 @@ pub(super) static TABLE: &[Metric] = &[
     // Requests.
     counter("seawall_requests_total", "Requests started, by API.",
         |_, out| for api in &api::TABLE { out.put(&[api.name], api.requests.load(Ordering::Relaxed)); }).by(&["api"]),
-    counter("seawall_errors_total", "Errors told to clients, by Kafka's name of the code.",
-        |_, out| for (name, count) in api::codes::answered() { out.put(&[name], count); }).by(&["code"]),
+    counter("seawall_errors_total", "Errors told to clients, by API and Kafka's name of the code.",
+        |_, out| for (api, code, count) in api::codes::answered() { out.put(&[api, code], count); }).by(&["api", "code"]),
     counter("seawall_refusals_total", "Batches of produces that were not acknowledged, by reason.",
         |s, out| s.refusals(out)).by(&["reason"]),
     histogram("seawall_produce_seconds", "From the end of a Produce's frame to its answer.",

@@ -354,8 +354,11 @@ impl Partition {
     /// its log dir takes a write and a sync at all.
     fn sweep_failed(self: &Arc<Self>, now_ms: i64) {
         if self.is_online() || !matches!(self.health(), Health::Failed(_)) {
-            self.heal_pause_ms
-                .store(HEAL_PAUSE_MIN_MS, Ordering::Relaxed);
+            // Almost always the case, and so nothing is written.
+            if self.heal_pause_ms.load(Ordering::Relaxed) != HEAL_PAUSE_MIN_MS {
+                self.heal_pause_ms
+                    .store(HEAL_PAUSE_MIN_MS, Ordering::Relaxed);
+            }
             return;
         }
         if now_ms < self.heal_at_ms.load(Ordering::Relaxed) {

@@ -15,7 +15,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -66,7 +66,11 @@ struct Trashed {
 
 /// Files that are no part of the log.
 #[derive(Default)]
-pub(super) struct Trash(Mutex<Vec<Trashed>>);
+pub(super) struct Trash {
+    all: Mutex<Vec<Trashed>>,
+    /// Whether there may be any: a look at thousands of partitions takes no lock. Written with the lock held.
+    some: AtomicBool,
+}
 
 impl Trash {
     pub(super) fn add(&self, garbage: Vec<Garbage>, delay: Duration) {
@@ -77,18 +81,26 @@ impl Trash {
             not_before,
             readers_until: not_before + READERS,
         });
-        self.0.lock().extend(more);
+        let mut all = self.all.lock();
+        all.extend(more);
+        self.some.store(!all.is_empty(), Ordering::Release);
     }
 
     fn take_due(&self) -> Vec<Trashed> {
+        if !self.some.load(Ordering::Acquire) {
+            return Vec::new();
+        }
         let now = Instant::now();
-        let mut all = self.0.lock();
-        all.extract_if(.., |t| now >= t.not_before).collect()
+        let mut all = self.all.lock();
+        let due = all.extract_if(.., |t| now >= t.not_before).collect();
+        self.some.store(!all.is_empty(), Ordering::Release);
+        due
     }
 
     fn put_back(&self, mut trashed: Trashed) {
         trashed.not_before = Instant::now() + PAUSE;
-        self.0.lock().push(trashed);
+        self.all.lock().push(trashed);
+        self.some.store(true, Ordering::Release);
     }
 }
 

@@ -53,6 +53,23 @@ pub(crate) enum SecurityError {
     Keys(PathBuf, KeysError),
 }
 
+impl SecurityError {
+    /// What to do about it.
+    pub(crate) fn way_out(&self) -> &'static str {
+        let path = match self {
+            Self::Tls(_, TlsError::Read(path, _)) | Self::ReadKeys(path, _) => path,
+            Self::Tls(..) | Self::Keys(..) => {
+                return "replace the file, or correct the key that names it";
+            }
+        };
+        if path.starts_with("/run/credentials") {
+            "add LoadCredential=NAME:/path/of/the/file to the unit (systemctl edit seawall), and restart it"
+        } else {
+            "correct the path, or let the user of the broker read the file"
+        }
+    }
+}
+
 impl fmt::Display for SecurityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,16 +1,20 @@
 //! `seawall config check`: would a broker start with this configuration?
 //!
 //! Owns:     what is printed about each problem, the exit status.
-//! Does not: know what is right (`config` does), or look at the machine: `seawall doctor` does.
+//! Does not: know what is right (`config` and `security` do), or look at the machine: `seawall doctor` does.
 use super::{Verdict, not_written};
 use crate::config::{CommandLine, Config, ConfigError};
+use crate::security::{Doors, SecurityError};
 use std::io::{self, Write};
 
 /// Looks at a configuration and says what is wrong with it, and what to do.
 pub(crate) fn config_check(line: &CommandLine) -> Verdict {
     let mut out = io::stdout().lock();
     let told = match Config::load(line) {
-        Ok(config) => tell_fine(&mut out, line, &config),
+        Ok(config) => match Doors::open(&config) {
+            Ok(_) => tell_fine(&mut out, line, &config),
+            Err(error) => tell_shut(&mut out, &error),
+        },
         Err(error) => tell_problems(&mut out, &error),
     };
     told.and_then(|verdict| out.flush().map(|()| verdict))
@@ -26,6 +30,12 @@ fn tell_fine(out: &mut impl Write, line: &CommandLine, config: &Config) -> io::R
         None => writeln!(out, "the defaults and the command line: fine")?,
     }
     Ok(Verdict::Clean)
+}
+
+/// Keys or certificates that a listener cannot do without.
+fn tell_shut(out: &mut impl Write, error: &SecurityError) -> io::Result<Verdict> {
+    writeln!(out, "{error}\n    {}\n1 problem", error.way_out())?;
+    Ok(Verdict::Damage)
 }
 
 fn tell_problems(out: &mut impl Write, error: &ConfigError) -> io::Result<Verdict> {

@@ -213,7 +213,7 @@ impl Stopped {
             data_dir: place.data_dir,
             ..CommandLine::default()
         };
-        let config = Config::load(&line).map_err(UserError::Config)?;
+        let config = Config::load_for_tool(&line).map_err(UserError::Config)?;
         for dir in config.log_dirs.iter().chain(&config.cluster_dir) {
             check_owner(dir)?;
         }

@@ -47,7 +47,7 @@ pub(crate) fn verify(args: VerifyArgs) -> Verdict {
         data_dir: args.data_dir,
         ..CommandLine::default()
     };
-    let config = match Config::load(&line) {
+    let config = match Config::load_for_tool(&line) {
         Ok(config) => config,
         Err(error) => return not_run(&error),
     };

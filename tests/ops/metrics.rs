@@ -81,7 +81,7 @@ const TOLD: &[(&str, f64)] = &[
     ("seawall_requests_total{api=\"Produce\"}", 3.0),
     ("seawall_produce_seconds_count", 3.0),
     (
-        "seawall_errors_total{code=\"UNKNOWN_TOPIC_OR_PARTITION\"}",
+        "seawall_errors_total{api=\"Produce\",code=\"UNKNOWN_TOPIC_OR_PARTITION\"}",
         1.0,
     ),
     ("seawall_log_dir_used", 1.0),

@@ -1,6 +1,7 @@
 //! SIGHUP: what can change while the broker runs changes, and nothing else.
 
 use std::fs;
+use std::net::TcpStream;
 
 use seawall_testkit::calls::{create_topic, produce};
 use seawall_testkit::kafka_wire::DescribeConfigsRequest;
@@ -109,4 +110,58 @@ fn the_level_of_the_log_changes() {
     wait::until("a closed connection is told at debug", SOON, || {
         configured.broker.log().contains("DEBUG seawall_net")
     });
+}
+
+#[test]
+fn limits_of_connections_change_for_those_who_come_later() {
+    let configured = configured("max.connections=20\n");
+    let broker = &configured.broker;
+    let held = [broker.connect(), broker.connect(), broker.connect()];
+    configured.reload(
+        "max.connections=3\nmax.connection.creation.rate=500\n",
+        TAKEN,
+    );
+    let refused = || metric(broker, "seawall_connections_refused_total");
+    let before = refused();
+    let _fourth = TcpStream::connect(broker.addr()).expect("the kernel takes it");
+    wait::until("the fourth is refused", SOON, || refused() > before);
+    for mut raw in held {
+        create_topic_again(&mut raw);
+    }
+    configured.reload("max.connections=20\n", TAKEN);
+    create_topic_again(&mut broker.connect());
+    let log = broker.log();
+    assert!(!log.contains("waits for a restart"), "{log}");
+}
+
+/// Any request that is answered.
+fn create_topic_again(raw: &mut Raw) {
+    assert_eq!(described(raw, 4, "1", "num.partitions"), "1");
+}
+
+#[test]
+fn producers_are_forgotten_by_the_new_time() {
+    let configured = configured("producer.id.expiration.ms=600000\n");
+    let broker = &configured.broker;
+    let mut raw = broker.connect();
+    let topic = create_topic(&mut raw, "remembers", 1, &[]);
+    let batch = |sequence| {
+        let one = BatchBuilder::of(&["x"]).producer(7_000, 0, sequence);
+        one.build()
+    };
+    let told = |raw: &mut Raw, sequence| produce(raw, &topic, 0, -1, batch(sequence)).error_code;
+    assert_eq!(told(&mut raw, 0), 0);
+    assert_eq!(
+        told(&mut raw, 5),
+        45,
+        "a gap in the sequence of one who is known"
+    );
+    configured.reload("producer.id.expiration.ms=1\n", TAKEN);
+    wait::until("who is not known any more may begin anywhere", SOON, || {
+        told(&mut raw, 5) != 45
+    });
+    assert_eq!(
+        described(&mut raw, 4, "1", "producer.id.expiration.ms"),
+        "1"
+    );
 }

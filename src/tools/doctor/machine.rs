@@ -3,8 +3,8 @@
 //! Owns:     those checks.
 //! Does not: look at directories.
 use super::finding::{Finding, Level};
-use crate::config::{Config, Listener};
-use crate::security::exposure;
+use crate::config::{CommandLine, Config, ConfigError, Listener};
+use crate::security::{Doors, exposure};
 use nix::sys::resource::{Resource, getrlimit};
 use std::io;
 use std::net::TcpListener;
@@ -31,6 +31,23 @@ pub(super) fn ports(config: &Config) -> Vec<Finding> {
         .filter_map(port)
         .chain(exposure::warning(config).map(|what| Finding::new(Level::Warning, "exposure", what)))
         .collect()
+}
+
+/// Whether what the configuration refers to can be read: credentials, keys, certificates. That is seen with the eyes of
+/// whoever runs this, and so it is no refusal.
+pub(super) fn secrets(line: &CommandLine) -> Vec<Finding> {
+    let missing = |what: String, way_out: &str| Finding::warning("secrets", what).advice(way_out);
+    match Config::load(line) {
+        Err(ConfigError::Problems(problems)) => problems
+            .iter()
+            .map(|problem| missing(problem.to_string(), &problem.fault.way_out()))
+            .collect(),
+        Err(other) => vec![missing(other.to_string(), "correct the path")],
+        Ok(config) => match Doors::open(&config) {
+            Ok(_) => Vec::new(),
+            Err(error) => vec![missing(error.to_string(), error.way_out())],
+        },
+    }
 }
 
 fn descriptors() -> Option<Finding> {

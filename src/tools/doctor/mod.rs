@@ -68,7 +68,7 @@ pub(crate) fn doctor(args: DoctorArgs) -> Verdict {
         file: args.config,
         ..CommandLine::default()
     };
-    let config = match Config::load(&line) {
+    let config = match Config::load_for_tool(&line) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("seawall: {error}");
@@ -78,11 +78,17 @@ pub(crate) fn doctor(args: DoctorArgs) -> Verdict {
     let dirs = args
         .dir
         .map_or_else(|| directories(&config), |dir| vec![dir]);
-    examine_all(&dirs, &config, args.json).unwrap_or_else(|error| not_written(&error))
+    let secrets = machine::secrets(&line);
+    examine_all(&dirs, &config, &secrets, args.json).unwrap_or_else(|error| not_written(&error))
 }
 
 /// The worst of the directories decides.
-fn examine_all(dirs: &[PathBuf], config: &Config, json: bool) -> io::Result<Verdict> {
+fn examine_all(
+    dirs: &[PathBuf],
+    config: &Config,
+    secrets: &[Finding],
+    json: bool,
+) -> io::Result<Verdict> {
     let mut out = io::stdout().lock();
     let mut verdict = Verdict::Clean;
     for dir in dirs {
@@ -96,6 +102,7 @@ fn examine_all(dirs: &[PathBuf], config: &Config, json: bool) -> io::Result<Verd
         };
         let mut report = examine(&dir);
         report.findings.extend(machine::ports(config));
+        report.findings.extend(secrets.iter().cloned());
         if json {
             writeln!(out, "{}", report.json()?)?;
         } else {
