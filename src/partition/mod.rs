@@ -281,8 +281,25 @@ impl Partition {
     /// The topic is deleted: nothing more is appended, waiters are told.
     pub fn deleted(&self) {
         self.deleted.store(true, Ordering::Release);
+        self.count_health();
         self.lane.close(&AppendError::Deleted, &self.dir.queued);
         self.readers.wake_all();
+    }
+
+    /// Has the log dir count this partition as what it is now. One that is deleted is no trouble any more.
+    fn count_health(&self) {
+        let deleted = self.is_deleted();
+        let unwell = !deleted && !self.gate.is_online();
+        if self.counted_unwell.swap(unwell, Ordering::AcqRel) != unwell {
+            self.dir.count_unwell(unwell);
+        }
+        let failed = !deleted && matches!(self.gate.health(), Health::Failed(_));
+        if self.counted_failed.swap(failed, Ordering::AcqRel) != failed {
+            self.dir.count_failed(failed);
+        }
+        if !deleted && self.is_deleted() {
+            self.count_health(); // Deleted since the look.
+        }
     }
 
     /// After [`Partition::deleted`]: waits until nobody makes files any more.
@@ -626,14 +643,7 @@ impl CommitLog for Partition {
         if let Some(error) = self.refusal_by_health() {
             self.lane.refuse_all(&error, &self.dir.queued);
         }
-        let unwell = !self.gate.is_online();
-        if self.counted_unwell.swap(unwell, Ordering::AcqRel) != unwell {
-            self.dir.count_unwell(unwell);
-        }
-        let failed = matches!(self.gate.health(), Health::Failed(_));
-        if self.counted_failed.swap(failed, Ordering::AcqRel) != failed {
-            self.dir.count_failed(failed);
-        }
+        self.count_health();
         self.readers.wake_all();
     }
 }

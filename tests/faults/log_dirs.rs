@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use seawall_faultfs::{Call, Fault, FaultFs, Standing};
+use seawall_faultfs::{Call, Errno, Fault, FaultFs, Standing};
 use seawall_testkit::calls::{self, create_topic};
-use seawall_testkit::kafka_wire::MetadataRequest;
+use seawall_testkit::kafka_wire::{DeleteTopicsRequest, MetadataRequest};
 use seawall_testkit::requests::{self, TopicRef};
 use seawall_testkit::wait::{self, SOON};
 use seawall_testkit::{BatchBuilder, Broker, Raw};
@@ -121,4 +121,37 @@ fn a_topic_is_created_on_a_well_log_dir_while_another_one_hangs() {
         calls::append(&mut raw, &topic, 0, BatchBuilder::of(&["first"]).build());
     }
     drop(hangs);
+}
+
+/// Makes a topic of four partitions with a record each, and says whether the dir that was sick got one.
+fn spread_again(two: &Two, raw: &mut Raw, name: &str) -> bool {
+    let topic = create_topic(raw, name, 4, &[]);
+    for partition in 0..4 {
+        let batch = BatchBuilder::of(&["first"]).build();
+        calls::append(raw, &topic, partition, batch);
+    }
+    partition_on(&two.fs.path("a"), &topic).is_some()
+}
+
+#[test]
+fn a_log_dir_gets_topics_again_when_its_failed_partition_is_deleted() {
+    let two = two_dirs();
+    let mut raw = two.broker.connect();
+    let fails = two
+        .fs
+        .order(Call::Sync, "a/spread/", Fault::Fail(Errno::Io));
+    let (code, _) = two.sick.produce(&mut raw, 0);
+    assert_eq!(code, codes::KAFKA_STORAGE_ERROR);
+    assert!(
+        !spread_again(&two, &mut raw, "meanwhile"),
+        "a topic was put where a partition has failed"
+    );
+    let request = requests::delete_topics(6, &["spread"]);
+    let answer = raw.call::<DeleteTopicsRequest>(6, &request);
+    assert_eq!(answer.responses[0].error_code, codes::NONE);
+    assert!(
+        spread_again(&two, &mut raw, "after"),
+        "nothing there is sick any more"
+    );
+    drop(fails);
 }
