@@ -47,8 +47,8 @@ struct State {
     free: Vec<Pipe>,
     /// Pipes that there are.
     count: usize,
-    /// The system gives none.
-    refused: bool,
+    /// The log says that the system gave none.
+    told: bool,
 }
 
 /// See the file comment.
@@ -87,7 +87,7 @@ impl Pipes {
         if let Some(pipe) = state.free.pop() {
             return Some(pipe);
         }
-        if state.refused || state.count >= PIPES_MAX {
+        if state.count >= PIPES_MAX {
             return None; // Z1
         }
         state.count += 1;
@@ -95,12 +95,14 @@ impl Pipes {
         match Pipe::open() {
             Ok(pipe) => Some(pipe),
             Err(error) => {
-                log::warn!(
-                    "no pipe of {PIPE_BYTES} bytes, records are copied from now on: {error}"
-                );
                 let mut state = self.0.lock();
                 state.count -= 1;
-                state.refused = true;
+                if !std::mem::replace(&mut state.told, true) {
+                    drop(state);
+                    log::warn!(
+                        "no pipe of {PIPE_BYTES} bytes, so that records are copied: {error}"
+                    );
+                }
                 None
             }
         }
