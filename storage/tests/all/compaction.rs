@@ -561,7 +561,8 @@ fn readers_of_an_older_view_read_what_they_had_until_they_let_go() {
 
 #[test]
 fn f09_readers_get_no_batch_that_stands_for_nothing_unless_it_is_the_end() {
-    let (setup, disk) = setup();
+    let (mut setup, disk) = setup();
+    setup.resources = crate::stretches::keeps_all();
     let mut log = setup.open(Stop::Clean);
     for turn in 0..3 {
         append(

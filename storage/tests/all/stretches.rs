@@ -6,15 +6,21 @@ use std::sync::Arc;
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use seawall_storage::disk::{Disk, RealDisk};
-use seawall_storage::{Log, Offset, ReadSpec, ReadView, Stop, Stretch};
+use seawall_storage::{Log, Offset, ReadSpec, ReadView, Resources, Stop, Stretch};
 use tempfile::TempDir;
 
 use crate::support::{Setup, append, close, flush, plain, read_all, roll, spec};
 
+/// Handles stay open, and with them what was checked, whatever other tests open.
+pub(crate) fn keeps_all() -> Arc<Resources> {
+    Resources::new(100_000)
+}
+
 fn setup() -> (TempDir, Setup) {
     let home = TempDir::new().expect("a directory");
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let setup = Setup::new(disk, &home.path().join("3"));
+    let mut setup = Setup::new(disk, &home.path().join("3"));
+    setup.resources = keeps_all();
     (home, setup)
 }
 
