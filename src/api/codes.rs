@@ -79,6 +79,9 @@ fn place(code: i16) -> usize {
     usize::try_from(i32::from(code) + 1).unwrap_or(0)
 }
 
+/// Never a part of its callers: there are hundreds, each with a file of its own to find in the table.
+#[cold]
+#[inline(never)]
 fn tell(file: &str, code: i16) {
     let told = api_of(file).map_or(&ELSEWHERE, |api| &api.errors);
     if let Some(told) = told.0.get(place(code)) {
